@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * driver: what a disk image format must provide.
+ *
+ * A driver turns byte ranges of an *image* into data.  It knows nothing of
+ * Xen, of rings or of event loops: it is handed I/Os through a *channel*, one
+ * per thread, offers a descriptor that becomes readable when something has
+ * finished, and completes each I/O exactly once.
+ *
+ *   image_open --> image_activate --> channel_open ... channel_close
+ *                        ^                                   |
+ *                        +---- image_deactivate <------------+--> image_close
+ *
+ * open     validates and writes nothing: another host may still be using the
+ *          image (the source of a migration).
+ * activate takes the locks that QEMU takes and reads again what may have
+ *          changed since; only now is I/O allowed.
+ *
+ * Everything here returns 0 (or a count) or -errno.  Functions that take
+ * 'why' fill it, on failure, with one line for a person: what was tried, on
+ * which file, what failed and what to do about it; no disk name, no newline.
+ */
+#ifndef DRIVERS_DRIVER_H
+#define DRIVERS_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#define container_of(ptr, type, member) \
+	((type *)((char *)(ptr) - offsetof(type, member)))
+
+#define WHY_MAX 512		/* bytes of a message, its NUL included */
+
+enum io_op { IO_READ, IO_WRITE, IO_FLUSH };
+
+struct channel;
+
+/*
+ * One I/O.  The caller owns it and the memory behind 'iov' and keeps both
+ * alive until 'done' has run.  From submit to done it belongs to the driver,
+ * which may use 'link' and change the vector.
+ *
+ * done(io, 0): all of 'length' was transferred, or, for a flush, every write
+ * on any channel of the image that was done before this flush was submitted
+ * is on stable storage.  done(io, -errno): what reached the image is unknown.
+ */
+struct io {
+	enum io_op     op;
+	uint64_t       offset;		/* bytes; multiple of the block size */
+	uint64_t       length;		/* bytes; the sum of iov; 0 for FLUSH */
+	struct iovec  *iov;		/* each a multiple of 512 bytes */
+	int            iovcnt;
+	void         (*done)(struct io *io, int error);
+	STAILQ_ENTRY(io) link;
+};
+STAILQ_HEAD(io_list, io);
+
+enum cache_mode {
+	CACHE_NONE,		/* O_DIRECT; a flush makes writes durable */
+	CACHE_DIRECTSYNC,	/* O_DIRECT | O_DSYNC: each write is durable */
+};
+
+/* How to open an image; the caller owns the strings. */
+struct image_options {
+	const char     *format;		/* a driver's name */
+	const char     *path;		/* what follows the first ':' of a spec */
+	bool            readonly;	/* opened O_RDONLY: CVE-2015-7311 */
+	enum cache_mode cache;
+};
+
+/* An open image.  Drivers embed it first in their own struct. */
+struct image {
+	const struct driver *drv;
+	bool                 readonly;
+	bool                 active;
+	uint64_t             size;		/* bytes, multiple of 512 */
+	uint32_t             block_size;	/* smallest I/O; bytes, power of 2 */
+	uint32_t             physical_block_size; /* best I/O; likewise */
+	dev_t                dev;	/* identity of the (topmost) file; */
+	ino_t                ino;	/* 0/0 where there is none */
+};
+
+/* One thread's way to an image.  Drivers embed it first. */
+struct channel {
+	struct image *img;
+	int           event_fd;	/* readable: call reap(); -1: none needed, */
+				/* every I/O is finished at the next reap() */
+	uint64_t      submits;	/* system calls made to submit */
+};
+
+struct driver {
+	const char *name;	/* the word used in a disk spec */
+
+	/*
+	 * Open and validate; fill in every field of struct image but 'drv'
+	 * and 'active'.  On failure nothing stays open.
+	 */
+	int  (*open)(const struct image_options *opt, struct image **img,
+	         char why[WHY_MAX]);
+
+	/* Not active, no channel.  Never fails; frees the image. */
+	void (*close)(struct image *img);
+
+	/* -EAGAIN: somebody else holds the lock; 'why' says so. */
+	int  (*activate)(struct image *img, char why[WHY_MAX]);
+
+	/* No channel is open.  Flushes and unlocks; the image stays open. */
+	int  (*deactivate)(struct image *img, char why[WHY_MAX]);
+
+	/*
+	 * A channel for at most 'depth' I/Os at a time.  May be opened before
+	 * the image is active, by a process that still has its privileges.
+	 */
+	int  (*channel_open)(struct image *img, unsigned depth,
+	         struct channel **ch, char why[WHY_MAX]);
+	void (*channel_close)(struct channel *ch);	/* no I/O in flight */
+
+	/* Accept an I/O.  Must not call io->done(): that is reap()'s job. */
+	void (*submit)(struct channel *ch, struct io *io);
+
+	/*
+	 * Hand what submit() gathered to the storage with as few system calls
+	 * as there can be, then complete what has finished.  Never blocks, and
+	 * makes no system call when there is nothing to hand over and nothing
+	 * has finished.  How many I/Os it completed.
+	 */
+	unsigned (*reap)(struct channel *ch);
+};
+
+extern const struct driver driver_raw, driver_null, driver_fault;
+
+/* NULL when there is none of that name. */
+const struct driver *driver_find(const char *name);
+
+/* The only callers of the functions above; they assert both sides. */
+int  image_open(const struct image_options *opt, struct image **img,
+         char why[WHY_MAX]);
+void image_close(struct image *img);		/* NULL is fine */
+int  image_activate(struct image *img, char why[WHY_MAX]);
+int  image_deactivate(struct image *img, char why[WHY_MAX]);
+int  channel_open(struct image *img, unsigned depth, struct channel **ch,
+         char why[WHY_MAX]);
+void channel_close(struct channel *ch);		/* NULL is fine */
+void channel_submit(struct channel *ch, struct io *io);
+unsigned channel_reap(struct channel *ch);
+
+#endif
