@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * page: the page file of a disk, <run dir>/<domid>-<devid>.page.
+ *
+ * Mapped by the disk process, which writes it, and by whoever looks at the
+ * disk's statistics, who only reads and trusts nothing; it outlives both.  It
+ * holds, per queue, counters and the in-flight table, and is the commit point
+ * of the ring: a successor of a disk process that died finds here what had been
+ * taken and what had been answered.
+ *
+ *   take:    copy the requests into slots (PAGE_SLOT_TAKEN), then store req_cons
+ *   answer:  write the responses into the ring and mark their slots
+ *            PAGE_SLOT_ANSWERED with the response's index, store rsp_prod here,
+ *            publish it to the guest, then free the slots
+ *
+ * Whatever the instant of death, a slot that is TAKEN, or ANSWERED at an index
+ * not below rsp_prod, was not seen answered by the guest and is issued again;
+ * one ANSWERED below rsp_prod was answered.  A taken slot whose index is not
+ * below req_cons will be read from the ring again and is dropped.
+ */
+#ifndef BLKBACK_PAGE_H
+#define BLKBACK_PAGE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "blkback/message.h"
+#include "ring/ring.h"
+
+#define PAGE_MAGIC  "RINGBACK"
+#define PAGE_LAYOUT 1u		/* changes with any change of what follows */
+
+enum page_slot_state { PAGE_SLOT_FREE, PAGE_SLOT_TAKEN, PAGE_SLOT_ANSWERED };
+
+struct page_slot {
+	_Atomic uint32_t state;		/* enum page_slot_state */
+	uint32_t         index;		/* TAKEN: of the request; ANSWERED: of */
+					/* the response; both free-running */
+	blkif_request_t  req;		/* our private copy, native layout */
+};
+
+/* One row per operation in the arrays below. */
+enum page_op { PAGE_READ, PAGE_WRITE, PAGE_FLUSH, PAGE_NR_OPS };
+
+/*
+ * Counters since the attach; they only grow.  At rest
+ * reqs_taken == reqs_answered + in flight, and what a batch costs can be seen:
+ * reqs_answered / ios is the merging, notifies / reqs_answered the batching.
+ */
+struct page_stats {
+	uint64_t reqs_taken;
+	uint64_t reqs_answered;
+	uint64_t reqs_rejected;		/* guest's fault; in reqs_answered too */
+	uint64_t reqs_failed;		/* storage's or grants'; likewise */
+	uint64_t ops[PAGE_NR_OPS];	/* answered OKAY */
+	uint64_t bytes[PAGE_NR_OPS];
+	uint64_t wait_ns[PAGE_NR_OPS];	/* sum, from taken to answered */
+	uint64_t wait_max_ns[PAGE_NR_OPS];
+	uint64_t ios;			/* handed to the driver */
+	uint64_t ios_retried;		/* alone, after a merged I/O failed */
+	uint64_t submits;		/* system calls for that */
+	uint64_t rounds;		/* that found something to do */
+	uint64_t copy_calls;		/* grant-copy calls */
+	uint64_t copy_segments;
+	uint64_t publishes;
+	uint64_t notifies;		/* events sent to the guest */
+	uint64_t events;		/* events received */
+	uint64_t sleeps;		/* times the thread waited for events */
+	uint64_t polls;			/* times polling found work */
+	uint64_t connects;
+};
+
+struct page_queue {
+	_Atomic uint32_t  req_cons;
+	_Atomic uint32_t  rsp_prod;
+	uint32_t          inflight;
+	uint32_t          order;
+	uint32_t          gref[RING_MAX_PAGES];
+	uint32_t          port;
+	uint32_t          pad;
+	struct page_stats stats;
+	struct page_slot  slot[RING_MAX_SLOTS];
+};
+
+struct page_header {
+	char     magic[8];		/* PAGE_MAGIC, no NUL */
+	uint32_t layout;		/* PAGE_LAYOUT */
+	uint32_t nr_queues;
+	uint64_t bytes;			/* of the whole file */
+	uint64_t image_dev, image_ino;
+	uint32_t domid, devid;
+	uint32_t generation;		/* of the connect; 0: never connected */
+	uint32_t connected;		/* bool */
+	uint32_t abi;			/* enum ring_abi */
+	int32_t  pid;			/* of the disk process */
+	char     uuid[UUID_MAX];
+	char     backend[BACKEND_PATH_MAX];
+};
+
+struct page {
+	struct page_header header;
+	struct page_queue  queue[MAX_QUEUES];
+};
+
+/*
+ * Make the file new (mode 0600, replacing an old one) and map it.  The
+ * header is filled from 'open' and the image's identity.  0 or -errno.
+ */
+int  page_create(const char *path, const struct message_open *open,
+         uint64_t image_dev, uint64_t image_ino, struct page **page);
+
+/*
+ * Map an existing file, read-only: 0; -EPROTO when it is not a page file of
+ * this layout and size; other -errno.
+ */
+int  page_open(const char *path, const struct page **page);
+
+void page_close(const struct page *page);	/* NULL is fine */
+
+/*
+ * Make the queues ready for a new connection; statistics stay.  'rsp_prod' is
+ * where each ring stands, in both indices.
+ */
+void page_connect(struct page *page, const struct message_connect *c,
+         uint32_t generation);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * spec: the one way to name a disk, "format[,option=value...]:path".
+ *
+ * The same string stands in xl's target=, in `ringback attach` and in the
+ * tests.  The format is always explicit and never probed (a guest can write
+ * any header into a raw disk: CVE-2008-2004 and its successors).  Everything
+ * after the first ':' is the path.  An option that is not built is refused by
+ * name, never ignored.
+ */
+#ifndef BLKBACK_SPEC_H
+#define BLKBACK_SPEC_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "drivers/driver.h"
+
+#define SPEC_MAX       (PATH_MAX + 512)	/* bytes, NUL included */
+#define SPEC_POLL_MAX  100000u		/* microseconds */
+#define SPEC_MEMORY_MIN (64u << 10)	/* bytes; above the largest request */
+#define SPEC_MEMORY_MAX (1u << 30)
+
+struct disk_spec {
+	char            format[16];
+	char            path[PATH_MAX];
+	enum cache_mode cache;		/* cache=none|directsync */
+	uint32_t        poll_us;	/* poll=off (0) or microseconds */
+	uint32_t        merge;		/* bytes; 0: no merging */
+	uint32_t        memory;		/* bytes of the arena */
+	uint8_t         ring_order;	/* largest offered, 0 ... 4 */
+	bool            readonly;
+};
+
+/*
+ * Parse and check 'text'.  0, or -EINVAL with 'why' naming the option, its
+ * value and what is allowed; *spec is then undefined.  Options not given have
+ * the defaults of README.md's table.
+ */
+int spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX]);
+
+#endif
