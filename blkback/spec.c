@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * spec: parse a disk spec (see spec.h).
+ *
+ * One row of a table is one option: its words or its range, which of them are
+ * built, and what to say about the rest.  Words and numbers that the design
+ * knows but that are not built yet get an answer of their own, so that nobody
+ * looks for a typing mistake that is not there.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "blkback/spec.h"
+#include "ring/ring.h"
+
+#define USAGE       "a disk spec is format[,option=value...]:path"
+#define SPEC_PAGE   4096u
+#define SPEC_MERGE  (1u << 20)	/* largest and default; bytes */
+#define SPEC_POLL   50u		/* default; microseconds */
+#define SPEC_MEMORY (8u << 20)	/* default; bytes */
+#define SHOWN       64		/* most bytes of a user's word in a message */
+#define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
+
+struct word {
+	const char *word;
+	uint32_t    value;
+	bool        built;
+};
+
+struct option {
+	const char *name;
+	const char *use;	/* what may be given, for a person */
+	const struct word *words;	/* ends with .word == NULL; or NULL */
+	const char *unit;	/* of a number; NULL: words only */
+	bool        suffix;	/* K, M, G may follow the number */
+	uint32_t    min, max;
+	uint32_t    planned;	/* known, not built: above max up to this */
+	void      (*set)(struct disk_spec *spec, uint32_t value);
+};
+
+static void
+set_cache(struct disk_spec *spec, uint32_t value)
+{
+	spec->cache = (enum cache_mode)value;
+}
+
+static void
+set_poll(struct disk_spec *spec, uint32_t value)
+{
+	spec->poll_us = value;
+}
+
+static void
+set_merge(struct disk_spec *spec, uint32_t value)
+{
+	spec->merge = value;
+}
+
+static void
+set_memory(struct disk_spec *spec, uint32_t value)
+{
+	spec->memory = (value + SPEC_PAGE - 1) / SPEC_PAGE * SPEC_PAGE;
+}
+
+static void
+set_ring_order(struct disk_spec *spec, uint32_t value)
+{
+	spec->ring_order = (uint8_t)value;
+}
+
+static void
+set_readonly(struct disk_spec *spec, uint32_t value)
+{
+	spec->readonly = value != 0;
+}
+
+static const struct word cache_words[] = {
+	{ "none",          CACHE_NONE,       true  },
+	{ "directsync",    CACHE_DIRECTSYNC, true  },
+	{ "writethrough",  0,                false },
+	{ "writeback",     0,                false },
+	{ "unsafe",        0,                false },
+	{ NULL,            0,                false },
+}, io_words[] = {
+	{ "native",        0,                true  },
+	{ "threads",       0,                false },
+	{ "io_uring",      0,                false },
+	{ NULL,            0,                false },
+}, poll_words[] = {
+	{ "off",           0,                true  },
+	{ "auto",          0,                false },
+	{ NULL,            0,                false },
+}, grants_words[] = {
+	{ "copy",          0,                true  },
+	{ "auto",          0,                false },
+	{ "persistent",    0,                false },
+	{ NULL,            0,                false },
+}, discard_words[] = {
+	{ "ignore",        0,                true  },
+	{ "unmap",         0,                false },
+	{ NULL,            0,                false },
+}, readonly_words[] = {
+	{ "off",           0,                true  },
+	{ "on",            1,                true  },
+	{ NULL,            0,                false },
+}, on_error_words[] = {
+	{ "report",        0,                true  },
+	{ "stop-enospc",   0,                false },
+	{ "stop",          0,                false },
+	{ NULL,            0,                false },
+}, profile_words[] = {
+	{ "default",          0,             true  },
+	{ "high-performance", 0,             false },
+	{ "economy",          0,             false },
+	{ NULL,               0,             false },
+};
+
+static const struct option options[] = {
+	{ .name = "cache", .use = "none or directsync",
+	  .words = cache_words, .set = set_cache },
+	{ .name = "io", .use = "native", .words = io_words },
+	{ .name = "iothreads", .use = "1", .unit = "threads",
+	  .min = 1, .max = 1, .planned = 16 },
+	{ .name = "queues", .use = "1", .unit = "queues",
+	  .min = 1, .max = 1, .planned = 16 },
+	{ .name = "poll", .use = "off or 0 to 100000 microseconds",
+	  .words = poll_words, .unit = "microseconds",
+	  .min = 0, .max = SPEC_POLL_MAX, .set = set_poll },
+	{ .name = "merge", .use = "0 (off) to 1M", .unit = "bytes",
+	  .suffix = true, .min = 0, .max = SPEC_MERGE, .set = set_merge },
+	{ .name = "grants", .use = "copy", .words = grants_words },
+	{ .name = "ring-order", .use = "0 to 4", .unit = "ring orders",
+	  .min = 0, .max = RING_MAX_ORDER, .set = set_ring_order },
+	{ .name = "segments", .use = "11", .unit = "segments",
+	  .min = 11, .max = 11, .planned = 256 },
+	{ .name = "memory", .use = "64K to 1G", .unit = "bytes",
+	  .suffix = true, .min = SPEC_MEMORY_MIN, .max = SPEC_MEMORY_MAX,
+	  .set = set_memory },
+	{ .name = "discard", .use = "ignore", .words = discard_words },
+	{ .name = "readonly", .use = "on or off",
+	  .words = readonly_words, .set = set_readonly },
+	{ .name = "on-error", .use = "report", .words = on_error_words },
+	{ .name = "profile", .use = "default", .words = profile_words },
+};
+
+static const struct disk_spec defaults = {
+	.cache      = CACHE_NONE,
+	.poll_us    = SPEC_POLL,
+	.merge      = SPEC_MERGE,
+	.memory     = SPEC_MEMORY,
+	.ring_order = RING_MAX_ORDER,
+	.readonly   = false,
+};
+
+/*
+ * Always -EINVAL.  The text may hold part of a user's word, cut anywhere:
+ * whatever is not ASCII could be half a character, and the answer is JSON.
+ */
+static int __attribute__((format(printf, 2, 3)))
+refuse(char why[WHY_MAX], const char *fmt, ...)
+{
+	va_list ap;
+	char *c;
+
+	va_start(ap, fmt);
+	if (vsnprintf(why, WHY_MAX, fmt, ap) < 0)
+		why[0] = '\0';
+	va_end(ap);
+	for (c = why; *c != '\0'; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	return -EINVAL;
+}
+
+/*
+ * Decimal digits, then K, M or G if 'suffix'.  False: that is not what 'text'
+ * is.  A number that is too large for 32 bits stays so, whatever its digits.
+ */
+static bool
+parse_number(const char *text, bool suffix, uint64_t *value)
+{
+	static const char units[] = { 'K', 'M', 'G' };
+	const char *unit;
+	uint64_t n = 0;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	for (; *text >= '0' && *text <= '9'; text++)
+		if (n <= UINT32_MAX)
+			n = n * 10 + (uint64_t)(*text - '0');
+	unit = suffix ? memchr(units, *text & ~0x20, sizeof(units)) : NULL;
+	if (unit != NULL) {
+		if (n <= UINT32_MAX)
+			n <<= 10 * (unit - units + 1);
+		text++;
+	}
+	*value = n;
+	return *text == '\0';
+}
+
+static int
+set_number(const struct option *opt, const char *text, struct disk_spec *spec,
+    char why[WHY_MAX])
+{
+	uint64_t n;
+
+	if (!parse_number(text, opt->suffix, &n))
+		return refuse(why, "%s=%.*s is not a number of %s%s: use %s",
+		    opt->name, SHOWN, text, opt->unit,
+		    opt->suffix ? " (K, M or G may follow it)" : "",
+		    opt->use);
+	if (n > opt->max && n <= opt->planned)
+		return refuse(why, "%s=%.*s is not built yet: use %s",
+		    opt->name, SHOWN, text, opt->use);
+	if (n < opt->min || n > opt->max)
+		return refuse(why, "%s=%.*s is out of range: use %s",
+		    opt->name, SHOWN, text, opt->use);
+	if (opt->set != NULL)
+		opt->set(spec, (uint32_t)n);
+	return 0;
+}
+
+static int
+set_option(const struct option *opt, const char *text, struct disk_spec *spec,
+    char why[WHY_MAX])
+{
+	const struct word *w;
+
+	for (w = opt->words; w != NULL && w->word != NULL; w++) {
+		if (strcmp(text, w->word) != 0)
+			continue;
+		if (!w->built)
+			return refuse(why, "%s=%s is not built yet: use %s",
+			    opt->name, w->word, opt->use);
+		if (opt->set != NULL)
+			opt->set(spec, w->value);
+		return 0;
+	}
+	if (opt->unit != NULL)
+		return set_number(opt, text, spec, why);
+	return refuse(why, "%s=%.*s is not known: use %s", opt->name, SHOWN,
+	    text, opt->use);
+}
+
+static int
+refuse_unknown(const char *name, char why[WHY_MAX])
+{
+	size_t used, i;
+
+	refuse(why, "unknown option \"%.*s\": there are", SHOWN, name);
+	for (i = 0; i < COUNT(options); i++) {
+		used = strlen(why);
+		snprintf(why + used, WHY_MAX - used, "%s%s",
+		    i == 0 ? " " : ", ", options[i].name);
+	}
+	return -EINVAL;
+}
+
+/* One "name=value"; 'seen' has one bit per row of the table. */
+static int
+parse_option(char *text, struct disk_spec *spec, uint32_t *seen,
+    char why[WHY_MAX])
+{
+	char *value = strchr(text, '=');
+	size_t i;
+
+	_Static_assert(COUNT(options) <= 32, "a bit each in 'seen'");
+	if (value == NULL)
+		return refuse(why, "\"%.*s\" is not option=value: %s", SHOWN,
+		    text, USAGE);
+	*value++ = '\0';
+	for (i = 0; i < COUNT(options); i++)
+		if (strcmp(text, options[i].name) == 0)
+			break;
+	if (i == COUNT(options))
+		return refuse_unknown(text, why);
+	if (*seen & 1u << i)
+		return refuse(why, "option \"%s\" is given twice: give it "
+		    "once", text);
+	*seen |= 1u << i;
+	return set_option(&options[i], value, spec, why);
+}
+
+static int
+parse_format(const char *format, struct disk_spec *spec, char why[WHY_MAX])
+{
+	if (format[0] == '\0')
+		return refuse(why, "no format before the first ':': %s", USAGE);
+	if (strcmp(format, "qcow2") == 0 && driver_find(format) == NULL)
+		return refuse(why, "format \"qcow2\" is not built yet: use raw");
+	if (strlen(format) >= sizeof(spec->format) ||
+	    driver_find(format) == NULL)
+		return refuse(why, "unknown format \"%.*s\": use raw (a file "
+		    "or a block device); %s", SHOWN, format, USAGE);
+	memcpy(spec->format, format, strlen(format) + 1);
+	return 0;
+}
+
+/* Options that agree with their own row may still not fit together. */
+static int
+check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
+{
+	bool merge_given = false;
+	size_t i;
+
+	if (spec->merge <= spec->memory)
+		return 0;
+	for (i = 0; i < COUNT(options); i++)
+		if (options[i].set == set_merge)
+			merge_given = (seen & 1u << i) != 0;
+	if (merge_given)
+		return refuse(why, "merge=%" PRIu32 " does not fit into memory=%"
+		    PRIu32 ": lower merge or raise memory", spec->merge,
+		    spec->memory);
+	spec->merge = spec->memory;
+	return 0;
+}
+
+/* What follows the first ':'; everything is allowed in it but these. */
+static int
+parse_path(const char *path, struct disk_spec *spec, char why[WHY_MAX])
+{
+	if (path[0] == '\0')
+		return refuse(why, "no path after the first ':': %s", USAGE);
+	if (strlen(path) >= sizeof(spec->path))
+		return refuse(why, "the path has %zu bytes: %zu at most",
+		    strlen(path), sizeof(spec->path) - 1);
+	memcpy(spec->path, path, strlen(path) + 1);
+	return 0;
+}
+
+/* Control characters would reach log lines and the answers to the CLI. */
+static bool
+has_control(const char *text)
+{
+	for (; *text != '\0'; text++)
+		if ((unsigned char)*text < ' ' || *text == '\x7f')
+			return true;
+	return false;
+}
+
+int
+spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX])
+{
+	char head[SPEC_MAX];
+	char *word, *rest;
+	uint32_t seen = 0;
+	int rc;
+
+	*spec = defaults;
+	if (strlen(text) >= sizeof(head))
+		return refuse(why, "the disk spec has %zu bytes: %zu at most",
+		    strlen(text), sizeof(head) - 1);
+	if (has_control(text))
+		return refuse(why, "the disk spec holds a newline or another "
+		    "control character: rename the file");
+	memcpy(head, text, strlen(text) + 1);
+	rest = strchr(head, ':');
+	if (rest == NULL)
+		return refuse(why, "\"%.*s\" has no ':': %s", SHOWN, head,
+		    USAGE);
+	*rest++ = '\0';
+	rc = parse_path(rest, spec, why);
+	if (rc < 0)
+		return rc;
+
+	rest = head;
+	word = strsep(&rest, ",");
+	rc = parse_format(word, spec, why);
+	while (rc == 0 && (word = strsep(&rest, ",")) != NULL)
+		rc = parse_option(word, spec, &seen, why);
+	return rc < 0 ? rc : check_together(spec, seen, why);
+}
