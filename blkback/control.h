@@ -18,8 +18,10 @@
  *         "frontend-state": "Connected", "spec": "...", "pid": 123,
  *         "size": 1048576, "readonly": false, "error": null | "..."}]}
  *   {"op": "stats", "domain": "7", "vdev": "xvdb"}
- *        {"ok": true, "stats": {"reads": ..., ...}}, the names of page.h's
- *        counters with '-' for '_', and "in-flight"
+ *        {"ok": true, "stats": {"reads": ..., ...}}: page.h's counters with
+ *        '-' for '_', and "in-flight"; the arrays as "reads" "writes"
+ *        "flushes" (ops), "read-bytes" ..., "read-wait-ns" ... and
+ *        "read-wait-max-ns" ... ("write-", "flush-" likewise)
  *   {"op": "hotplug", "action": "add" | "remove", "backend": "backend/vbd/7/51712"}
  *        for block-ringback: "add" answers with the verdict on the image
  *   {"op": "ping"}
