@@ -44,6 +44,8 @@ struct channel;
  * alive until 'done' has run.  From submit to done it belongs to the driver,
  * which may use 'link' and change the vector.
  *
+ * 'done' may submit, this io or another, but not reap.
+ *
  * done(io, 0): all of 'length' was transferred, or, for a flush, every write
  * on any channel of the image that was done before this flush was submitted
  * is on stable storage.  done(io, -errno): what reached the image is unknown.
@@ -82,9 +84,18 @@ struct image {
 	uint32_t             physical_block_size; /* best I/O; likewise */
 	dev_t                dev;	/* identity of the (topmost) file; */
 	ino_t                ino;	/* 0/0 where there is none */
+	unsigned             nr_channels;	/* open; driver.c counts */
 };
 
-/* One thread's way to an image.  Drivers embed it first. */
+/*
+ * One thread's way to an image.  Drivers embed it first.
+ *
+ * event_fd signals by edges: watch it with EPOLLIN | EPOLLET, call reap() at
+ * each event, never read it.  It may stay readable for good (which is what
+ * saves a read per wake-up), so a level-triggered watch would spin.  What
+ * finishes after reap() has looked raises a new edge, and so does what
+ * reap() left behind.  Where it is -1, call reap() while I/Os are in flight.
+ */
 struct channel {
 	struct image *img;
 	int           event_fd;	/* readable: call reap(); -1: none needed, */
@@ -96,8 +107,8 @@ struct driver {
 	const char *name;	/* the word used in a disk spec */
 
 	/*
-	 * Open and validate; fill in every field of struct image but 'drv'
-	 * and 'active'.  On failure nothing stays open.
+	 * Open and validate; fill in every field of struct image but 'drv',
+	 * 'active' and 'nr_channels'.  On failure nothing stays open.
 	 */
 	int  (*open)(const struct image_options *opt, struct image **img,
 	         char why[WHY_MAX]);
@@ -108,7 +119,10 @@ struct driver {
 	/* -EAGAIN: somebody else holds the lock; 'why' says so. */
 	int  (*activate)(struct image *img, char why[WHY_MAX]);
 
-	/* No channel is open.  Flushes and unlocks; the image stays open. */
+	/*
+	 * No I/O is in flight.  Flushes and unlocks; the image stays open.
+	 * It is inactive and unlocked even when the flush failed.
+	 */
 	int  (*deactivate)(struct image *img, char why[WHY_MAX]);
 
 	/*
@@ -117,7 +131,9 @@ struct driver {
 	 */
 	int  (*channel_open)(struct image *img, unsigned depth,
 	         struct channel **ch, char why[WHY_MAX]);
-	void (*channel_close)(struct channel *ch);	/* no I/O in flight */
+
+	/* No I/O is in flight, and not called by a done(). */
+	void (*channel_close)(struct channel *ch);
 
 	/* Accept an I/O.  Must not call io->done(): that is reap()'s job. */
 	void (*submit)(struct channel *ch, struct io *io);
@@ -135,6 +151,10 @@ extern const struct driver driver_raw, driver_null, driver_fault;
 
 /* NULL when there is none of that name. */
 const struct driver *driver_find(const char *name);
+
+/* For drivers: write a message into 'why', cut to fit. */
+void why_set(char why[WHY_MAX], const char *fmt, ...)
+         __attribute__((format(printf, 2, 3)));
 
 /* The only callers of the functions above; they assert both sides. */
 int  image_open(const struct image_options *opt, struct image **img,
