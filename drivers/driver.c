@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * driver: the table of drivers, and the entry points that check both sides.
+ *
+ * What a user or a guest may get wrong was answered before it came here, so
+ * a bad call is a bug of ours and is asserted; so is a driver that does not
+ * keep its part of the contract.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "drivers/driver.h"
+
+static const struct driver *const drivers[] = {
+	&driver_raw,
+	&driver_null,
+};
+
+#define NR_DRIVERS (sizeof(drivers) / sizeof(drivers[0]))
+
+const struct driver *
+driver_find(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < NR_DRIVERS; i++)
+		if (strcmp(drivers[i]->name, name) == 0)
+			return drivers[i];
+	return NULL;
+}
+
+void
+why_set(char why[WHY_MAX], const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vsnprintf(why, WHY_MAX, fmt, ap) < 0)
+		why[0] = '\0';
+	va_end(ap);
+}
+
+static bool
+power_of_2(uint32_t n)
+{
+	return n != 0 && (n & (n - 1)) == 0;
+}
+
+/*
+ * What each fallible call of a driver must have left behind.  A path may
+ * hold any byte, and a message is one line of a log: make it one.
+ */
+static int
+check_result(int rc, char why[WHY_MAX])
+{
+	char *p;
+
+	assert(rc <= 0);
+	if (rc == 0)
+		return 0;
+
+	assert(why[0] != '\0' && memchr(why, '\0', WHY_MAX) != NULL);
+	for (p = why; *p != '\0'; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	return rc;
+}
+
+static int
+driver_unknown(const char *format, char why[WHY_MAX])
+{
+	char names[128] = "";
+	size_t i, used = 0;
+
+	for (i = 0; i < NR_DRIVERS && used < sizeof(names); i++)
+		used += (size_t)snprintf(names + used, sizeof(names) - used,
+		    "%s%s", i == 0 ? "" : ", ", drivers[i]->name);
+	why_set(why, "image format '%.64s' is not known; the disk spec must "
+	    "begin with one of: %s", format, names);
+	return check_result(-EINVAL, why);
+}
+
+/* The geometry that every other part of the program relies on. */
+static void
+check_geometry(const struct image *img)
+{
+	assert(img->size > 0 && img->size <= INT64_MAX);
+	assert(power_of_2(img->block_size) && img->block_size >= 512);
+	assert(power_of_2(img->physical_block_size));
+	assert(img->physical_block_size >= img->block_size);
+	assert(img->size % img->block_size == 0);
+}
+
+int
+image_open(const struct image_options *opt, struct image **img,
+    char why[WHY_MAX])
+{
+	const struct driver *drv;
+	int rc;
+
+	assert(opt->format != NULL && opt->path != NULL);
+	*img = NULL;
+	why[0] = '\0';
+
+	drv = driver_find(opt->format);
+	if (drv == NULL)
+		return driver_unknown(opt->format, why);
+	rc = check_result(drv->open(opt, img, why), why);
+	if (rc < 0) {
+		assert(*img == NULL);
+		return rc;
+	}
+
+	(*img)->drv = drv;
+	(*img)->active = false;
+	(*img)->nr_channels = 0;
+	assert((*img)->readonly == opt->readonly);
+	check_geometry(*img);
+	return 0;
+}
+
+void
+image_close(struct image *img)
+{
+	if (img == NULL)
+		return;
+	assert(!img->active);
+	assert(__atomic_load_n(&img->nr_channels, __ATOMIC_ACQUIRE) == 0);
+	img->drv->close(img);
+}
+
+int
+image_activate(struct image *img, char why[WHY_MAX])
+{
+	int rc;
+
+	assert(!img->active);
+	why[0] = '\0';
+	rc = check_result(img->drv->activate(img, why), why);
+	if (rc < 0)
+		return rc;
+	check_geometry(img);
+	img->active = true;
+	return 0;
+}
+
+int
+image_deactivate(struct image *img, char why[WHY_MAX])
+{
+	assert(img->active);
+	why[0] = '\0';
+	img->active = false;
+	return check_result(img->drv->deactivate(img, why), why);
+}
+
+int
+channel_open(struct image *img, unsigned depth, struct channel **ch,
+    char why[WHY_MAX])
+{
+	int rc;
+
+	assert(depth > 0);
+	*ch = NULL;
+	why[0] = '\0';
+	rc = check_result(img->drv->channel_open(img, depth, ch, why), why);
+	if (rc < 0) {
+		assert(*ch == NULL);
+		return rc;
+	}
+	assert((*ch)->img == img && (*ch)->event_fd >= -1);
+	__atomic_fetch_add(&img->nr_channels, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+void
+channel_close(struct channel *ch)
+{
+	struct image *img;
+
+	if (ch == NULL)
+		return;
+	img = ch->img;
+	assert(__atomic_load_n(&img->nr_channels, __ATOMIC_RELAXED) > 0);
+	img->drv->channel_close(ch);
+
+	/* Released: whoever then sees 0 may free what the channel used. */
+	__atomic_fetch_sub(&img->nr_channels, 1, __ATOMIC_RELEASE);
+}
+
+static void
+check_range(const struct image *img, const struct io *io)
+{
+	assert(io->length > 0 && io->length % img->block_size == 0);
+	assert(io->offset % img->block_size == 0);
+	assert(io->length <= img->size);
+	assert(io->offset <= img->size - io->length);
+}
+
+static void
+check_vector(const struct io *io)
+{
+	uint64_t sum = 0;
+	int i;
+
+	for (i = 0; i < io->iovcnt; i++) {
+		assert(io->iov[i].iov_len > 0);
+		assert(((uintptr_t)io->iov[i].iov_base |
+		    io->iov[i].iov_len) % 512 == 0);
+		sum += io->iov[i].iov_len;
+	}
+	assert(sum == io->length);
+}
+
+void
+channel_submit(struct channel *ch, struct io *io)
+{
+	const struct image *img = ch->img;
+
+	assert(img->active);
+	assert(io->done != NULL);
+	if (io->op == IO_FLUSH) {
+		assert(io->length == 0);
+	} else {
+		assert(io->op == IO_READ || io->op == IO_WRITE);
+		assert(io->op == IO_READ || !img->readonly);
+		check_range(img, io);
+		check_vector(io);
+	}
+	img->drv->submit(ch, io);
+}
+
+unsigned
+channel_reap(struct channel *ch)
+{
+	return ch->img->drv->reap(ch);
+}
