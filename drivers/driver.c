@@ -17,6 +17,7 @@
 static const struct driver *const drivers[] = {
 	&driver_raw,
 	&driver_null,
+	&driver_fault,
 };
 
 #define NR_DRIVERS (sizeof(drivers) / sizeof(drivers[0]))
