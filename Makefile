@@ -18,16 +18,71 @@ Q   = @
 say = @echo '  $(1)  $(2)';
 endif
 
+# ---- what there is -------------------------------------------------------
+# Each part appends its own.  PROGRAMS are built by `all`; TESTS are run by
+# `check`: programs in $(O), scripts as they are; CHECK_NEEDS are what these
+# want built besides.  $(LINK) links the objects among the prerequisites.
+PROGRAMS    =
+TESTS       =
+CHECK_NEEDS =
+define LINK
+@mkdir -p $(@D)
+$(call say,LD,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+endef
+
+# Debian's names of what each step needs; `make deps` installs what is missing.
+DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
+             libsystemd-dev
+DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio
+DEPS_LINT  = clang clang-format clang-tidy cppcheck
+DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
+
 all:
 .DELETE_ON_ERROR:
 .SECONDARY:
+.SECONDEXPANSION:
 
-$(O)/%.o: %.c
+# On a fresh machine the compiler itself may be missing: for these goals,
+# everything waits for the packages.
+WAIT_DEPS = $(if $(filter check check-% demo,$(MAKECMDGOALS)),deps)
+
+$(O)/%.o: %.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
 
-clean:
+DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
+
+# ---- the command line and the tools ----------------------------------------
+TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec
+$(O)/test_log $(O)/test_spec: LIBS = -lcmocka -laio
+$(O)/test_log: $(O)/tests/test_log.o $(O)/blkback/log.o
+	$(LINK)
+$(O)/test_spec: $(O)/tests/test_spec.o $(O)/blkback/spec.o $(DRIVERS)
+	$(LINK)
+
+# ---- what to do ------------------------------------------------------------
+all: ## build (the default)
+all: $$(PROGRAMS)
+
+check: ## install what is missing, build, run every test that needs no Xen
+check: deps $$(PROGRAMS) $$(filter $(O)/%,$$(TESTS)) $$(CHECK_NEEDS)
+	$(Q)O=$(O) sh tests/run.sh $(TESTS)
+
+deps: ## install (apt) what build and check need, if it is missing
+	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_CHECK)
+
+deps-lint: ## ... what lint needs
+	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_LINT)
+
+deps-xen: ## ... what check-xen needs
+	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_XEN)
+
+clean: ## remove what was built
 	rm -rf build build-*
 
-.PHONY: all clean
+help: ## print this
+	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-12s %s\n", $$1, $$2 }' \
+	    $(firstword $(MAKEFILE_LIST))
+
+.PHONY: all check clean deps deps-lint deps-xen help
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -34,8 +34,8 @@ struct option {
 	const char *name;
 	const char *use;	/* what may be given, for a person */
 	const struct word *words;	/* ends with .word == NULL; or NULL */
-	const char *unit;	/* of a number; NULL: words only */
-	bool        suffix;	/* K, M, G may follow the number */
+	bool        number;	/* too, from min to max */
+	bool        suffix;	/* K, M or G may follow it */
 	uint32_t    min, max;
 	uint32_t    planned;	/* known, not built: above max up to this */
 	void      (*set)(struct disk_spec *spec, uint32_t value);
@@ -122,23 +122,25 @@ static const struct option options[] = {
 	{ .name = "cache", .use = "none or directsync",
 	  .words = cache_words, .set = set_cache },
 	{ .name = "io", .use = "native", .words = io_words },
-	{ .name = "iothreads", .use = "1", .unit = "threads",
-	  .min = 1, .max = 1, .planned = 16 },
-	{ .name = "queues", .use = "1", .unit = "queues",
-	  .min = 1, .max = 1, .planned = 16 },
+	{ .name = "iothreads", .use = "1",
+	  .number = true, .min = 1, .max = 1, .planned = 16 },
+	{ .name = "queues", .use = "1",
+	  .number = true, .min = 1, .max = 1, .planned = 16 },
 	{ .name = "poll", .use = "off or 0 to 100000 microseconds",
-	  .words = poll_words, .unit = "microseconds",
-	  .min = 0, .max = SPEC_POLL_MAX, .set = set_poll },
-	{ .name = "merge", .use = "0 (off) to 1M", .unit = "bytes",
-	  .suffix = true, .min = 0, .max = SPEC_MERGE, .set = set_merge },
+	  .words = poll_words, .number = true, .min = 0, .max = SPEC_POLL_MAX,
+	  .set = set_poll },
+	{ .name = "merge", .use = "0 (off) to 1M",
+	  .number = true, .suffix = true, .min = 0, .max = SPEC_MERGE,
+	  .set = set_merge },
 	{ .name = "grants", .use = "copy", .words = grants_words },
-	{ .name = "ring-order", .use = "0 to 4", .unit = "ring orders",
-	  .min = 0, .max = RING_MAX_ORDER, .set = set_ring_order },
-	{ .name = "segments", .use = "11", .unit = "segments",
-	  .min = 11, .max = 11, .planned = 256 },
-	{ .name = "memory", .use = "64K to 1G", .unit = "bytes",
-	  .suffix = true, .min = SPEC_MEMORY_MIN, .max = SPEC_MEMORY_MAX,
-	  .set = set_memory },
+	{ .name = "ring-order", .use = "0 to 4",
+	  .number = true, .min = 0, .max = RING_MAX_ORDER,
+	  .set = set_ring_order },
+	{ .name = "segments", .use = "11",
+	  .number = true, .min = 11, .max = 11, .planned = 256 },
+	{ .name = "memory", .use = "64K to 1G",
+	  .number = true, .suffix = true,
+	  .min = SPEC_MEMORY_MIN, .max = SPEC_MEMORY_MAX, .set = set_memory },
 	{ .name = "discard", .use = "ignore", .words = discard_words },
 	{ .name = "readonly", .use = "on or off",
 	  .words = readonly_words, .set = set_readonly },
@@ -208,9 +210,9 @@ set_number(const struct option *opt, const char *text, struct disk_spec *spec,
 	uint64_t n;
 
 	if (!parse_number(text, opt->suffix, &n))
-		return refuse(why, "%s=%.*s is not a number of %s%s: use %s",
-		    opt->name, SHOWN, text, opt->unit,
-		    opt->suffix ? " (K, M or G may follow it)" : "",
+		return refuse(why, "%s=%.*s is not a number%s: use %s",
+		    opt->name, SHOWN, text,
+		    opt->suffix ? " of bytes (K, M or G may follow it)" : "",
 		    opt->use);
 	if (n > opt->max && n <= opt->planned)
 		return refuse(why, "%s=%.*s is not built yet: use %s",
@@ -239,7 +241,7 @@ set_option(const struct option *opt, const char *text, struct disk_spec *spec,
 			opt->set(spec, w->value);
 		return 0;
 	}
-	if (opt->unit != NULL)
+	if (opt->number)
 		return set_number(opt, text, spec, why);
 	return refuse(why, "%s=%.*s is not known: use %s", opt->name, SHOWN,
 	    text, opt->use);

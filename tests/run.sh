@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# run: run tests one after the other and say how it went.
+#
+#   tests/run.sh TEST...        O=build and TEST_TIMEOUT=seconds are honoured
+#
+# A test is a cmocka program or a script NAME.sh.  Its cases are counted from
+# cmocka's closing lines, or from the script's lines "ok NAME", "FAIL NAME"
+# and "skip NAME: why"; what prints neither counts as one.  Exit status 0 is
+# success, 77 skipped, everything else a failure, also when each case passed
+# (a leak found at exit, a crash in the teardown).  All tests run; the exit
+# status is 1 if one failed.
+O=${O:-build}
+TEST_TIMEOUT=${TEST_TIMEOUT:-120}
+export O
+passed=0 failed=0 skipped=0 bad=
+start=$(date +%s)
+
+mkdir -p "$O/logs" || exit 1
+
+# Prints "PASSED FAILED SKIPPED" of the log.
+count() {
+	awk '
+	/\[  (PASSED|FAILED|SKIPPED)  ?\] [0-9]+ test\(s\)/ {
+		sub(/.*\[  /, "")
+		n[$1] += $3
+	}
+	/^ok /                              { n["PASSED"]++ }
+	/^FAIL /                            { n["FAILED"]++ }
+	/^skip /                            { n["SKIPPED"]++ }
+	END { print n["PASSED"] + 0, n["FAILED"] + 0, n["SKIPPED"] + 0 }' "$1"
+}
+
+for t in "$@"; do
+	log=$O/logs/$(basename "$t").log
+	began=$(date +%s)
+	echo "---- $t"
+	case $t in
+	*.sh)	timeout -k 5 "$TEST_TIMEOUT" sh "$t" ;;
+	*)	timeout -k 5 "$TEST_TIMEOUT" "$t" ;;
+	esac </dev/null >"$log" 2>&1
+	rc=$?
+	cat "$log"
+	read -r p f s <<-END
+	$(count "$log")
+	END
+	case $rc in
+	0)	[ $((p + f + s)) -gt 0 ] || p=1
+		[ "$f" -eq 0 ] || rc="0 although a case failed" ;;
+	77)	[ $((p + f + s)) -gt 0 ] || s=1 ;;
+	124 | 137)
+		rc="$rc: stopped after $TEST_TIMEOUT s"
+		[ "$f" -gt 0 ] || f=1 ;;
+	*)	[ "$f" -gt 0 ] || f=1 ;;
+	esac
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	took=$(($(date +%s) - began))
+	if [ "$f" -gt 0 ]; then
+		bad="$bad $t"
+		echo "---- $t FAILED (exit status $rc, $took s)"
+	elif [ "$took" -ge 5 ]; then
+		echo "---- $t took $took s"
+	fi
+done
+
+[ -z "$bad" ] || echo "failed:$bad"
+echo "$passed passed, $failed failed, $skipped skipped" \
+    "($(($(date +%s) - start)) s)"
+[ "$failed" -eq 0 ]
