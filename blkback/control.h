@@ -33,6 +33,8 @@
 #ifndef BLKBACK_CONTROL_H
 #define BLKBACK_CONTROL_H
 
+#define RINGBACK_VERSION "0.1"	/* of the daemon and of the command */
+
 #define CONTROL_RUN_DIR  "/run/ringback"
 #define CONTROL_SOCKET   "control"	/* in the run directory */
 #define CONTROL_LINE_MAX 65536		/* bytes of a question */
