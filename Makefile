@@ -52,7 +52,24 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
 
+# ---- the disk process -------------------------------------------------------
+DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
+       message page queue request sandbox) $(DRIVERS)
+DISK_LIBS = -lxengnttab -lxenevtchn -laio -lseccomp -pthread
+UNIT = arena merge message request ring
+TESTS += $(UNIT:%=$(O)/test_%)
+$(UNIT:%=$(O)/test_%): LIBS = -lcmocka -laio
+$(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
+    $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
+    $(O)/blkback/sandbox.o,$(DISK))
+	$(LINK)
+
 # ---- the command line and the tools ----------------------------------------
+PROGRAMS += $(O)/ringback
+$(O)/ringback: LIBS = -ljansson
+$(O)/ringback: $(O)/tools/ringback.o
+	$(LINK)
+
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec
 $(O)/test_log $(O)/test_spec: LIBS = -lcmocka -laio
 $(O)/test_log: $(O)/tests/test_log.o $(O)/blkback/log.o

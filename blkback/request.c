@@ -71,23 +71,21 @@ request_parse(struct request_parsed *req, const blkif_request_t *wire,
 		break;
 	case BLKIF_OP_WRITE:
 		req->op = PAGE_WRITE;
-		if (disk->readonly)
-			return reject(BLKIF_RSP_ERROR,
-			    "write to a read-only disk", why);
 		break;
 	case BLKIF_OP_FLUSH_DISKCACHE:
-		/*
-		 * NetBSD leaves nr_segments of an empty flush unset, so it
-		 * says nothing; a flush that carries data was never offered.
-		 */
 		req->op = PAGE_FLUSH;
-		return BLKIF_RSP_OKAY;
+		if (wire->nr_segments == 0)
+			return BLKIF_RSP_OKAY;
+		break;		/* a write that goes after the flush */
 	default:
 		/* EOPNOTSUPP and not ERROR: some frontends crash on it. */
 		return reject(BLKIF_RSP_EOPNOTSUPP, "operation not offered",
 		    why);
 	}
 
+	if (req->op != PAGE_READ && disk->readonly)
+		return reject(BLKIF_RSP_ERROR, "write to a read-only disk",
+		    why);
 	status = parse_segments(req, wire, disk, why);
 	if (status != BLKIF_RSP_OKAY)
 		return status;

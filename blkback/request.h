@@ -35,8 +35,9 @@ struct request_limits {
 struct request_parsed {
 	enum page_op   op;
 	uint64_t       offset;		/* bytes */
-	uint32_t       length;		/* bytes; 0 for PAGE_FLUSH */
-	unsigned       nr_segments;	/* 0 for PAGE_FLUSH */
+	uint32_t       length;		/* bytes */
+	unsigned       nr_segments;	/* 0 for PAGE_FLUSH, unless it carries */
+					/* data: then flush first, then write */
 	struct segment segment[MAX_SEGMENTS];
 };
 

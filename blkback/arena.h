@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * arena: the data memory of one disk, bounded and locked.
+ *
+ * Every segment of a request lies in a page of its own, at the same offset as
+ * in the guest's page (a grant copy is then never split), and the pages of a
+ * request are consecutive.  So are those of consecutive requests of a round
+ * as long as there is room: a merged I/O of whole pages is one iovec.
+ *
+ * Beside each page stands one iovec.  Whoever holds n pages holds their n
+ * iovecs too, which is all that an I/O over them can need.
+ */
+#ifndef BLKBACK_ARENA_H
+#define BLKBACK_ARENA_H
+
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct arena {
+	uint8_t      *base;
+	struct iovec *iov;	/* one per page */
+	uint64_t     *used;	/* one bit per page */
+	uint32_t      pages;
+	uint32_t      nr_used;
+	uint32_t      cursor;	/* where to look next */
+};
+
+/* 'bytes' is rounded down to whole pages.  0 or -errno (a is then empty). */
+int  arena_init(struct arena *a, uint32_t bytes);
+void arena_fini(struct arena *a);
+
+/* The next arena_take() looks from the start: the warm pages. */
+static inline void
+arena_rewind(struct arena *a)
+{
+	a->cursor = 0;
+}
+
+/* n > 0 consecutive pages: the first one's number, or -ENOMEM. */
+int  arena_take(struct arena *a, uint32_t n);
+void arena_give(struct arena *a, uint32_t first, uint32_t n);
+
+static inline uint8_t *
+arena_page(const struct arena *a, uint32_t page)
+{
+	return a->base + (uint64_t)page * 4096;
+}
+
+#endif

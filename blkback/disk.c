@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blkback/disk.h"
+#include "blkback/log.h"
+#include "blkback/message.h"
+#include "blkback/page.h"
+#include "blkback/queue.h"
+#include "blkback/sandbox.h"
+
+#define WORKER_STACK (512u << 10)
+
+/* What the main thread asks of the queue's thread; one thing at a time. */
+enum command { CMD_NONE, CMD_CONNECT, CMD_DISCONNECT, CMD_EXIT };
+
+struct disk {
+	const char        *run_dir;
+	int                supervisor;	/* its connection, or -1 */
+	int                signal_fd;
+	struct message_open open;	/* as we were opened */
+	struct disk_spec   spec;
+	struct image      *img;		/* NULL: PHASE_EMPTY */
+	struct page       *page;
+	bool               closing;	/* CLOSE or SIGTERM: exit when idle */
+	bool               disconnect;	/* asked for while the thread is busy */
+	enum command       posted;	/* and not yet answered */
+	uint32_t           generation;	/* of the connection */
+	bool               told_broken;
+
+	/*
+	 * The queue's thread.  'command' is handed over with release, and
+	 * handed back the same way when it is done: what is above the line
+	 * below belongs to whoever does not have it.
+	 */
+	pthread_t          thread;
+	bool               running;
+	_Atomic int        command;	/* enum command, NONE when it is done */
+	int                wake_fd;	/* eventfd: look at 'command' */
+	int                done_fd;	/* eventfd: 'command' is done, or broken */
+	struct message_connect connect;	/* argument of CMD_CONNECT */
+	int                error;	/* result: 0 or -errno */
+	char               why[WHY_MAX];
+	bool               connected;
+	/* ---- */
+	_Atomic(const char *) broken;	/* why, once it is */
+	int                epoll_fd;	/* from here on the thread's own */
+	struct queue       queue;
+	uint64_t           idle_since_us;	/* spinning; 0: working */
+	bool               slept;	/* since there was work */
+};
+
+static inline void
+cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static uint64_t
+clock_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000ull + ts.tv_nsec / 1000;
+}
+
+static void
+event_set(int fd)
+{
+	uint64_t one = 1;
+
+	/* A counter that is full is set already. */
+	if (write(fd, &one, sizeof(one)) != sizeof(one) && errno != EAGAIN)
+		log_error(-errno, "cannot wake a thread");
+}
+
+static void
+event_clear(int fd)
+{
+	uint64_t n;
+
+	if (read(fd, &n, sizeof(n)) != sizeof(n) && errno != EAGAIN)
+		log_error(-errno, "cannot read an event");
+}
+
+/* ---- the queue's thread ------------------------------------------------ */
+
+static void
+command_done(struct disk *d, int error)
+{
+	d->error = error;
+	atomic_store_explicit(&d->command, CMD_NONE, memory_order_release);
+	event_set(d->done_fd);
+}
+
+static int
+worker_connect(struct disk *d)
+{
+	char unlock[WHY_MAX];
+	int rc;
+
+	if (!d->img->active) {
+		rc = image_activate(d->img, d->why);
+		if (rc < 0)
+			return rc;
+	}
+	page_connect(d->page, &d->connect, d->generation);
+	rc = queue_connect(&d->queue, &d->connect.ring[0], d->connect.abi,
+	    d->why);
+	if (rc < 0) {
+		if (!d->open.activate && image_deactivate(d->img, unlock) < 0)
+			log_error(0, "%s", unlock);
+		return rc;
+	}
+	d->connected = true;
+	d->page->header.connected = 1;
+	return 0;
+}
+
+/* The queue is idle: let go of the guest, and of the image if we may. */
+static void
+worker_disconnected(struct disk *d)
+{
+	int rc = 0;
+
+	queue_disconnect(&d->queue);
+	d->page->header.connected = 0;
+	d->connected = false;
+	atomic_store(&d->broken, NULL);
+	if (!d->open.activate)
+		rc = image_deactivate(d->img, d->why);
+	command_done(d, rc);
+}
+
+static void
+worker_command(struct disk *d, int command)
+{
+	switch (command) {
+	case CMD_CONNECT:
+		command_done(d, worker_connect(d));
+		break;
+	case CMD_DISCONNECT:
+		d->queue.draining = true;
+		if (queue_idle(&d->queue))
+			worker_disconnected(d);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Wait for something to happen, at most as long as the queue allows. */
+static void
+worker_sleep(struct disk *d)
+{
+	int evtchn = xenevtchn_fd(d->queue.evtchn), timeout = -1, n, i;
+	struct epoll_event ev[3];
+
+	if (d->connected) {
+		timeout = queue_timeout(&d->queue);
+		d->page->queue[0].stats.sleeps++;
+		d->slept = true;
+	}
+	n = epoll_wait(d->epoll_fd, ev, 3, timeout);
+	if (n < 0 && errno != EINTR)
+		log_error(-errno, "cannot wait for events");
+	if (n == 0)
+		queue_unmask(&d->queue);
+	for (i = 0; i < n; i++) {
+		if (ev[i].data.fd == d->wake_fd)
+			event_clear(d->wake_fd);
+		else if (ev[i].data.fd == evtchn)
+			queue_event(&d->queue);
+	}
+}
+
+/*
+ * Rounds while there is work; then spin for the poll window, the ring's
+ * req_event untouched so that the guest sends no event; then arm and sleep.
+ * True: go on.  False: sleep.
+ */
+static bool
+worker_serve(struct disk *d)
+{
+	struct queue *q = &d->queue;
+	uint64_t now;
+
+	if (queue_round(q)) {
+		if (d->idle_since_us != 0 && !d->slept)
+			d->page->queue[0].stats.polls++;
+		d->idle_since_us = 0;
+		d->slept = false;
+		return true;
+	}
+	if (q->broken != NULL && atomic_load(&d->broken) == NULL) {
+		atomic_store(&d->broken, q->broken);
+		event_set(d->done_fd);
+	}
+	if (q->draining && queue_idle(q)) {
+		worker_disconnected(d);
+		return true;
+	}
+	if (q->poll_us > 0 && !q->draining) {
+		now = clock_us();
+		if (d->idle_since_us == 0)
+			d->idle_since_us = now;
+		if (now - d->idle_since_us < q->poll_us) {
+			cpu_relax();
+			return true;
+		}
+	}
+	return queue_arm(q);
+}
+
+static void *
+worker_main(void *arg)
+{
+	struct disk *d = arg;
+	int command;
+
+	for (;;) {
+		command = atomic_load_explicit(&d->command,
+		    memory_order_acquire);
+		if (command == CMD_EXIT)
+			return NULL;
+		/* A disconnect is done when the queue has become idle. */
+		if (command == CMD_CONNECT ||
+		    (command == CMD_DISCONNECT && !d->queue.draining))
+			worker_command(d, command);
+		if (!d->connected || !worker_serve(d))
+			worker_sleep(d);
+	}
+}
+
+static int
+watch_fd(struct disk *d, int fd, uint32_t events)
+{
+	struct epoll_event ev = { .events = events, .data.fd = fd };
+
+	return epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 ? -errno : 0;
+}
+
+static int
+worker_start(struct disk *d)
+{
+	int rc, channel = d->queue.channel->event_fd;
+	pthread_attr_t attr;
+
+	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (d->wake_fd < 0 || d->epoll_fd < 0)
+		return -errno;
+	rc = watch_fd(d, d->wake_fd, EPOLLIN);
+	if (rc == 0)
+		rc = watch_fd(d, xenevtchn_fd(d->queue.evtchn), EPOLLIN);
+	/* Edge-triggered: nobody has to read it. */
+	if (rc == 0 && channel >= 0)
+		rc = watch_fd(d, channel, EPOLLIN | EPOLLET);
+	if (rc < 0)
+		return rc;
+
+	/* Small: all of it is going to be locked. */
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, WORKER_STACK);
+	rc = -pthread_create(&d->thread, &attr, worker_main, d);
+	pthread_attr_destroy(&attr);
+	d->running = rc == 0;
+	return rc;
+}
+
+/* ---- the main thread --------------------------------------------------- */
+
+static bool
+busy(const struct disk *d)
+{
+	return d->posted != CMD_NONE;
+}
+
+static void
+post(struct disk *d, enum command c)
+{
+	assert(!busy(d));
+	d->posted = c;
+	atomic_store_explicit(&d->command, c, memory_order_release);
+	event_set(d->wake_fd);
+}
+
+static void
+worker_stop(struct disk *d)
+{
+	if (!d->running)
+		return;
+	post(d, CMD_EXIT);
+	pthread_join(d->thread, NULL);
+	d->running = false;
+}
+
+static void
+hang_up(struct disk *d)
+{
+	close(d->supervisor);
+	d->supervisor = -1;
+}
+
+static void
+say(struct disk *d, struct message *m)
+{
+	int rc;
+
+	if (d->supervisor < 0)
+		return;
+	m->generation = d->generation;
+	if (d->img != NULL) {
+		m->geometry.size = d->img->size;
+		m->geometry.block_size = d->img->block_size;
+		m->geometry.physical_block_size = d->img->physical_block_size;
+		m->geometry.readonly = d->img->readonly;
+		m->geometry.flush = 1;
+	}
+	rc = message_send(d->supervisor, m);
+	if (rc < 0) {
+		if (rc != -EPIPE)
+			log_error(rc, "cannot answer the supervisor");
+		hang_up(d);
+	}
+}
+
+static void
+answer(struct disk *d, enum message_type type, int error, const char *why)
+{
+	struct message m;
+
+	message_init(&m, type);
+	m.error = error;
+	if (error < 0)
+		snprintf(m.why, sizeof(m.why), "%s", why);
+	say(d, &m);
+}
+
+static void
+say_hello(struct disk *d)
+{
+	struct message m;
+
+	message_init(&m, MSG_HELLO);
+	/* While the thread connects or disconnects, its answer will follow. */
+	m.u.hello.phase = d->img == NULL ? PHASE_EMPTY :
+	    !busy(d) && d->connected ? PHASE_CONNECTED : PHASE_OPEN;
+	m.u.hello.domid = d->open.domid;
+	m.u.hello.devid = d->open.devid;
+	m.u.hello.pid = getpid();
+	m.u.hello.open = d->open;
+	say(d, &m);
+	d->told_broken = false;
+}
+
+static void
+lock_memory(void)
+{
+	/* Not in reclaim while we are what reclaim waits for. */
+	if (prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0)
+		log_error(-errno, "cannot become an I/O flusher, going on");
+	if (mlockall(MCL_CURRENT) != 0)
+		log_error(-errno, "cannot lock memory, going on");
+}
+
+/*
+ * Everything in the order that the sandbox asks for: what needs a privilege
+ * first.  On failure everything is closed again but the privileges may be
+ * gone, and only CLOSE is left to do.
+ */
+static int
+disk_open(struct disk *d, const struct message_open *o, char why[WHY_MAX])
+{
+	struct image_options opt = { 0 };
+	char path[PATH_MAX];
+	int rc;
+
+	rc = spec_parse(o->spec, &d->spec, why);
+	if (rc < 0)
+		return rc;
+	d->open = *o;
+	opt.format = d->spec.format;
+	opt.path = d->spec.path;
+	opt.readonly = d->spec.readonly || o->readonly;
+	opt.cache = d->spec.cache;
+	rc = image_open(&opt, &d->img, why);
+	if (rc < 0)
+		return rc;
+	if (o->activate && (rc = image_activate(d->img, why)) < 0)
+		goto err_image;
+
+	snprintf(path, sizeof(path), "%s/%u-%u.page", d->run_dir, o->domid,
+	    o->devid);
+	rc = page_create(path, o, d->img->dev, d->img->ino, &d->page);
+	if (rc < 0) {
+		snprintf(why, WHY_MAX, "cannot make a page file in %.256s: %s",
+		    d->run_dir, strerror(-rc));
+		goto err_image;
+	}
+	rc = queue_open(&d->queue, d->img, o->domid, &d->spec,
+	    &d->page->queue[0], why);
+	if (rc < 0)
+		goto err_page;
+	rc = worker_start(d);
+	lock_memory();
+	if (rc == 0)
+		rc = sandbox_enter(o->uid);
+	if (rc == 0)
+		return 0;
+
+	snprintf(why, WHY_MAX, "cannot start the disk's thread or give up "
+	    "privileges as uid %u: %s", o->uid, strerror(-rc));
+	worker_stop(d);
+	queue_close(&d->queue);
+err_page:
+	page_close(d->page);
+	d->page = NULL;
+	unlink(path);
+err_image:
+	if (d->img->active)
+		image_deactivate(d->img, path);
+	image_close(d->img);
+	d->img = NULL;
+	return rc;
+}
+
+static void
+on_open(struct disk *d, const struct message *m)
+{
+	char why[WHY_MAX] = "";
+	int rc;
+
+	if (d->img != NULL) {
+		answer(d, MSG_OPENED, -EBUSY, "the disk is open already");
+		return;
+	}
+	rc = disk_open(d, &m->u.open, why);
+	answer(d, MSG_OPENED, rc, why);
+}
+
+static void
+on_connect(struct disk *d, const struct message *m)
+{
+	if (d->img == NULL || busy(d) || d->connected) {
+		answer(d, MSG_CONNECTED, -EBUSY, d->img == NULL ?
+		    "the image is not open" : "the disk is in use");
+		return;
+	}
+	d->generation = m->generation;
+	d->connect = m->u.connect;
+	d->told_broken = false;
+	post(d, CMD_CONNECT);
+}
+
+static void
+on_disconnect(struct disk *d)
+{
+	if (busy(d))
+		d->disconnect = true;
+	else if (d->running && d->connected)
+		post(d, CMD_DISCONNECT);
+	else
+		answer(d, MSG_DISCONNECTED, 0, "");
+}
+
+static void
+on_close(struct disk *d)
+{
+	d->closing = true;
+	if (d->running && !busy(d) && d->connected)
+		post(d, CMD_DISCONNECT);
+}
+
+static void
+on_message(struct disk *d)
+{
+	struct message m;
+	int rc;
+
+	rc = message_recv(d->supervisor, &m);
+	if (rc == -EAGAIN)
+		return;
+	if (rc < 0) {
+		if (rc != -EPIPE)
+			log_error(rc, "the supervisor's message makes no sense");
+		hang_up(d);
+		return;
+	}
+	switch (m.type) {
+	case MSG_OPEN:
+		on_open(d, &m);
+		break;
+	case MSG_CONNECT:
+		on_connect(d, &m);
+		break;
+	case MSG_DISCONNECT:
+		on_disconnect(d);
+		break;
+	case MSG_CLOSE:
+		on_close(d);
+		break;
+	default:
+		log_error(0, "message %u is not for a disk process", m.type);
+		hang_up(d);
+		break;
+	}
+}
+
+/* The thread has finished a command, or has found the ring broken. */
+static void
+on_worker(struct disk *d)
+{
+	const char *broken = atomic_load(&d->broken);
+	enum command done = d->posted;
+
+	event_clear(d->done_fd);
+	if (broken != NULL && !d->told_broken) {
+		d->told_broken = true;
+		answer(d, MSG_BROKEN, -EPROTO, broken);
+	}
+	if (done == CMD_NONE || atomic_load_explicit(&d->command,
+	    memory_order_acquire) != CMD_NONE)
+		return;
+
+	d->posted = CMD_NONE;
+	answer(d, done == CMD_CONNECT ? MSG_CONNECTED : MSG_DISCONNECTED,
+	    d->error, d->why);
+	if ((d->disconnect || d->closing) && d->connected)
+		post(d, CMD_DISCONNECT);
+	else if (d->disconnect && done == CMD_CONNECT)
+		answer(d, MSG_DISCONNECTED, 0, "");
+	d->disconnect = false;
+}
+
+static void
+on_connection(struct disk *d)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	int fd;
+
+	fd = accept4(MESSAGE_DISK_FD, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0) {
+		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			log_error(-errno, "cannot accept the supervisor");
+		return;
+	}
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 ||
+	    peer.uid != 0 || d->supervisor >= 0) {
+		close(fd);
+		return;
+	}
+	d->supervisor = fd;
+	say_hello(d);
+}
+
+static int
+disk_close(struct disk *d)
+{
+	char why[WHY_MAX] = "";
+	int rc = 0;
+
+	worker_stop(d);
+	queue_close(&d->queue);
+	if (d->img != NULL && d->img->active)
+		rc = image_deactivate(d->img, why);
+	if (rc < 0)
+		log_error(0, "%s", why);
+	answer(d, MSG_CLOSED, rc, why);
+	image_close(d->img);
+	page_close(d->page);
+	return rc < 0 ? 1 : 0;
+}
+
+static void
+disk_loop(struct disk *d)
+{
+	struct pollfd fds[4];
+	struct signalfd_siginfo info;
+
+	while (!(d->closing && !busy(d) && !d->connected)) {
+		fds[0] = (struct pollfd){ d->signal_fd, POLLIN, 0 };
+		fds[1] = (struct pollfd){ d->done_fd, POLLIN, 0 };
+		fds[2] = (struct pollfd){ MESSAGE_DISK_FD, POLLIN, 0 };
+		fds[3] = (struct pollfd){ d->supervisor, POLLIN, 0 };
+		if (poll(fds, 4, -1) < 0) {
+			if (errno != EINTR)
+				log_error(-errno, "cannot wait");
+			continue;
+		}
+		if (fds[1].revents != 0)
+			on_worker(d);
+		if (fds[0].revents != 0 &&
+		    read(d->signal_fd, &info, sizeof(info)) > 0) {
+			log_info("told to stop by signal %u", info.ssi_signo);
+			on_close(d);
+		}
+		if (fds[3].revents != 0)
+			on_message(d);
+		if (fds[2].revents != 0)
+			on_connection(d);
+	}
+}
+
+int
+disk_main(const char *run_dir, unsigned domid, uint32_t devid)
+{
+	static struct disk d;
+	sigset_t stop;
+
+	log_name("vbd %u/%u", domid, devid);
+	d.run_dir = run_dir;
+	d.supervisor = -1;
+	d.open.domid = domid;
+	d.open.devid = devid;
+
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGINT);
+	if (sigprocmask(SIG_BLOCK, &stop, NULL) != 0 ||
+	    signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
+	    (d.signal_fd = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
+	    (d.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+		log_error(-errno, "cannot set up the disk process");
+		return 1;
+	}
+	disk_loop(&d);
+	return disk_close(&d);
+}

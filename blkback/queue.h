@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * queue: one ring with its event channel, requests and I/O channel.
+ *
+ * Everything here runs on the one thread that owns the queue, and works in
+ * rounds:
+ *
+ *   take requests while the arena has room     queue_take()
+ *     -> fetch write data: one grant copy      queue_start()
+ *     -> merge neighbours, submit once
+ *     -> reap what has finished                channel_reap()
+ *     -> hand over read data: one grant copy   queue_answer()
+ *     -> all responses, one publish, at most one event
+ *
+ * There is one request per ring slot, so a ring that passed ring_pending() can
+ * never find the pool empty; a request that finds the arena full waits, and
+ * with it everything behind it in the ring.
+ */
+#ifndef BLKBACK_QUEUE_H
+#define BLKBACK_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <xenevtchn.h>
+
+#include "blkback/arena.h"
+#include "blkback/grant.h"
+#include "blkback/log.h"
+#include "blkback/merge.h"
+#include "blkback/page.h"
+#include "blkback/request.h"
+#include "ring/ring.h"
+
+struct queue {
+	/* From queue_open() to queue_close(). */
+	struct arena          arena;
+	struct grant          grant;
+	xenevtchn_handle     *evtchn;
+	struct channel       *channel;	/* owned */
+	struct request       *reqs;	/* RING_MAX_SLOTS of them */
+	struct page_queue    *page;	/* borrowed: counters and slots */
+	struct request_limits limits;
+	struct merger         merger;
+	struct log_limit      log;
+	uint32_t              poll_us;
+
+	/* From queue_connect() to queue_disconnect(). */
+	struct ring           ring;
+	void                 *shared;	/* NULL: not connected */
+	unsigned              order;
+	int                   port;	/* ours, bound; -1 */
+	bool                  masked;	/* we hold an event of it */
+	bool                  draining;	/* take nothing more */
+	const char           *broken;	/* why nothing more is taken, or NULL */
+	bool                  failed;	/* a flush failed: see queue_done() */
+	unsigned              spurious;	/* events in a row without a request */
+	unsigned              inflight;	/* taken, not yet answered */
+	struct request_list   free;
+	struct request_list   round;	/* taken in this round, data to come */
+	struct request_list   done;	/* to be answered in this round */
+	struct request       *waiting;	/* taken, but the arena is full */
+	uint64_t              now_ns;	/* of this round */
+};
+
+/*
+ * Everything that needs a privilege or memory: grant and event channel
+ * handles, arena, requests, I/O channel.  'img' need not be active.  On
+ * failure q is as empty as after queue_close(), which is fine to call again.
+ */
+int  queue_open(struct queue *q, struct image *img, uint16_t domid,
+         const struct disk_spec *spec, struct page_queue *page,
+         char why[WHY_MAX]);
+void queue_close(struct queue *q);
+
+/* Map the ring, bind the port.  On failure nothing is mapped or bound. */
+int  queue_connect(struct queue *q, const struct message_ring *ring,
+         enum ring_abi abi, char why[WHY_MAX]);
+
+/* Unmap, unbind.  Only when queue_idle(); fine when not connected. */
+void queue_disconnect(struct queue *q);
+
+/* One round.  True: it found something to do. */
+bool queue_round(struct queue *q);
+
+/* Nothing of the guest's is in our hands. */
+static inline bool
+queue_idle(const struct queue *q)
+{
+	return q->inflight == 0;
+}
+
+/*
+ * Before sleeping: ask for an event and, unless a storm is held back, let the
+ * port's events through again.  True: look once more instead, something came
+ * in between.
+ */
+bool queue_arm(struct queue *q);
+
+/*
+ * How long to sleep at most, in ms: -1, or, while events come without
+ * requests, the time after which to call queue_unmask().
+ */
+int  queue_timeout(const struct queue *q);
+void queue_unmask(struct queue *q);
+
+/* The event channel's descriptor is readable. */
+void queue_event(struct queue *q);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* One request, checked: a line of the table is a case with a name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "blkback/request.h"
+
+#define SECTORS 2048u			/* of the disk */
+#define OKAY  BLKIF_RSP_OKAY
+#define ERROR BLKIF_RSP_ERROR
+#define NOSUP BLKIF_RSP_EOPNOTSUPP
+#define R BLKIF_OP_READ
+#define W BLKIF_OP_WRITE
+#define F BLKIF_OP_FLUSH_DISKCACHE
+
+static const struct {
+	const char *name;
+	uint32_t    block;
+	int         readonly;
+	uint8_t     op, segs, first, last;
+	uint64_t    sector;
+	int16_t     want;
+	uint32_t    length;	/* when OKAY */
+} cases[] = {
+	{ "one sector",        512, 0, R, 1, 0, 0, 0, OKAY, 512 },
+	{ "sector in a page",  512, 0, R, 1, 5, 5, 9, OKAY, 512 },
+	{ "whole page",        512, 0, W, 1, 0, 7, 0, OKAY, 4096 },
+	{ "eleven pages",      512, 0, W, 11, 0, 7, 0, OKAY, 45056 },
+	{ "last sector",       512, 0, W, 1, 0, 0, SECTORS - 1, OKAY, 512 },
+	{ "one past the end",  512, 0, R, 1, 0, 1, SECTORS - 1, ERROR, 0 },
+	{ "at the end",        512, 0, R, 1, 0, 0, SECTORS, ERROR, 0 },
+	{ "far past the end",  512, 0, R, 1, 0, 0, SECTORS + 1, ERROR, 0 },
+	{ "wraps in bytes",    512, 0, R, 1, 0, 0, 1ull << 55, ERROR, 0 },
+	{ "wraps to the start", 512, 0, W, 2, 0, 7, UINT64_MAX - 7, ERROR, 0 },
+	{ "largest sector",    512, 0, R, 1, 0, 0, UINT64_MAX, ERROR, 0 },
+	{ "no segments",       512, 0, R, 0, 0, 0, 0, ERROR, 0 },
+	{ "twelve segments",   512, 0, R, 12, 0, 0, 0, ERROR, 0 },
+	{ "255 segments",      512, 0, W, 255, 0, 0, 0, ERROR, 0 },
+	{ "first > last",      512, 0, R, 1, 2, 1, 0, ERROR, 0 },
+	{ "last outside",      512, 0, R, 1, 0, 8, 0, ERROR, 0 },
+	{ "both outside",      512, 0, R, 1, 255, 255, 0, ERROR, 0 },
+	{ "read-only write",   512, 1, W, 1, 0, 0, 0, ERROR, 0 },
+	{ "read-only read",    512, 1, R, 1, 0, 0, 0, OKAY, 512 },
+	{ "read-only flush",   512, 1, F, 0, 0, 0, 0, OKAY, 0 },
+	{ "flush",             512, 0, F, 0, 0, 0, 0, OKAY, 0 },
+	{ "flush anywhere",    512, 0, F, 0, 0, 0, UINT64_MAX, OKAY, 0 },
+	{ "flush with data",   512, 0, F, 2, 0, 7, 8, OKAY, 8192 },
+	{ "... read-only",     512, 1, F, 2, 0, 7, 8, ERROR, 0 },
+	{ "... past the end",  512, 0, F, 2, 0, 7, SECTORS - 8, ERROR, 0 },
+	{ "... 12 segments",   512, 0, F, 12, 0, 7, 0, ERROR, 0 },
+	{ "4k: page",         4096, 0, W, 1, 0, 7, 8, OKAY, 4096 },
+	{ "4k: half a page",  4096, 0, W, 1, 0, 3, 8, ERROR, 0 },
+	{ "4k: between",      4096, 0, R, 1, 0, 7, 4, ERROR, 0 },
+	{ "barrier",           512, 0, BLKIF_OP_WRITE_BARRIER, 1, 0, 0, 0, NOSUP, 0 },
+	{ "reserved (4)",      512, 0, 4, 1, 0, 0, 0, NOSUP, 0 },
+	{ "discard",           512, 0, BLKIF_OP_DISCARD, 0, 0, 0, 0, NOSUP, 0 },
+	{ "indirect",          512, 0, BLKIF_OP_INDIRECT, 0, 0, 0, 0, NOSUP, 0 },
+	{ "unknown 7",         512, 0, 7, 1, 0, 0, 0, NOSUP, 0 },
+	{ "unknown 0x7f",      512, 0, 0x7f, 1, 0, 0, 0, NOSUP, 0 },
+	{ "unknown 0xff",      512, 1, 0xff, 1, 0, 0, 0, NOSUP, 0 },
+};
+
+static void
+test_table(void **state)
+{
+	struct request_limits disk = { .size = SECTORS * 512ull };
+	struct request_parsed req;
+	blkif_request_t wire;
+	const char *why;
+	int16_t got;
+	size_t i;
+	int s;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		disk.block_size = cases[i].block;
+		disk.readonly = cases[i].readonly;
+		memset(&wire, 0, sizeof(wire));
+		wire.operation = cases[i].op;
+		wire.nr_segments = cases[i].segs;
+		wire.sector_number = cases[i].sector;
+		for (s = 0; s < BLKIF_MAX_SEGMENTS_PER_REQUEST; s++) {
+			wire.seg[s].gref = 70 + s;
+			wire.seg[s].first_sect = cases[i].first;
+			wire.seg[s].last_sect = cases[i].last;
+		}
+		got = request_parse(&req, &wire, &disk, &why);
+		if (got != cases[i].want)
+			fail_msg("%s: %d (%s), not %d", cases[i].name, got,
+			    why != NULL ? why : "-", cases[i].want);
+		assert_true((got == OKAY) == (why == NULL));
+		if (got == OKAY)
+			assert_int_equal(req.length, cases[i].length);
+	}
+}
+
+static void
+test_translation(void **state)
+{
+	const struct request_limits disk = { .size = SECTORS * 512ull,
+	    .block_size = 512 };
+	blkif_request_t wire = { .operation = W, .nr_segments = 3,
+	    .sector_number = 100 };
+	struct request_parsed req;
+	const char *why;
+
+	(void)state;
+	wire.seg[0] = (struct blkif_request_segment){ 11, 6, 7 };
+	wire.seg[1] = (struct blkif_request_segment){ 0xffffffff, 0, 7 };
+	wire.seg[2] = (struct blkif_request_segment){ 11, 3, 3 };
+	assert_int_equal(request_parse(&req, &wire, &disk, &why), OKAY);
+	assert_int_equal(req.op, PAGE_WRITE);
+	assert_int_equal(req.offset, 51200);
+	assert_int_equal(req.length, 1024 + 4096 + 512);
+	assert_int_equal(req.nr_segments, 3);
+	assert_int_equal(req.segment[0].offset, 3072);
+	assert_int_equal(req.segment[0].length, 1024);
+	assert_int_equal(req.segment[1].gref, 0xffffffff);
+	assert_int_equal(req.segment[2].offset, 1536);
+	assert_int_equal(req.segment[2].length, 512);
+
+	/* One bad segment among good ones fails the whole. */
+	wire.seg[1].last_sect = 8;
+	assert_int_equal(request_parse(&req, &wire, &disk, &why), ERROR);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_translation),
+	};
+
+	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
+}
