@@ -77,6 +77,46 @@ $(O)/test_log: $(O)/tests/test_log.o $(O)/blkback/log.o
 $(O)/test_spec: $(O)/tests/test_spec.o $(O)/blkback/spec.o $(DRIVERS)
 	$(LINK)
 
+# ---- the real Xen -----------------------------------------------------------
+# What the scenario leaves behind (logs, consoles, xenstore of failed checks) comes
+# to $(O)/check-xen; the images to build/xenbed, or to XENBED_CACHE.
+XENBED = tests/xenbed/xenbed
+check-xen: ## boot a real Xen in QEMU and serve a Linux guest
+check-xen: deps-xen $$(PROGRAMS)
+	$(Q)$(XENBED) build
+	$(Q)$(XENBED) run tests/xenbed/scenarios/raw.sh --timeout 900 \
+	    --out $(O)/check-xen --file $(O)/ringbackd:/usr/sbin/ringbackd \
+	    --file $(O)/ringback:/usr/bin/ringback \
+	    --file tools/block-ringback:/etc/xen/scripts/block-ringback
+
+# ---- loopxen: Xen's libraries without Xen ------------------------------------
+# The drop-ins go into programs that may be sanitised, but are not themselves.
+LOOPXEN_LIBS = gnttab evtchn call foreignmemory devicemodel
+LOOPXEN = $(LOOPXEN_LIBS:%=$(O)/loopxen/libxen%.so.1) $(O)/loopxen/preload.so \
+          $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
+LOOPXEN_GUEST = $(patsubst %,$(O)/tests/loopxen/%.o,guest events client)
+$(O)/loopxen/%.o: tests/loopxen/%.c | $(WAIT_DEPS)
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) -I. -MMD -MP -D_GNU_SOURCE -std=gnu11 $(WARN) $(CFLAGS) \
+	    -D__XEN_INTERFACE_VERSION__=0x00040e00 -fPIC -c -o $@ $<
+$(O)/loopxen/libxen%.so.1: $(O)/loopxen/%.o $(O)/loopxen/client.o tests/loopxen/%.map
+	$(call say,LD,$@)$(CC) -shared -Wl,-soname,$(@F) -Wl,-z,defs -Wl,--no-undefined-version \
+	    -Wl,--version-script=tests/loopxen/$*.map -o $@ $(filter %.o,$^) -pthread
+$(O)/loopxen/libxenevtchn.so.1: $(O)/loopxen/events.o
+$(O)/loopxen/preload.so: $(O)/loopxen/preload.o
+	$(call say,LD,$@)$(CC) -shared -o $@ $^
+$(O)/loopxen/loopxen-broker: LIBS = -pthread
+$(O)/loopxen/loopxen-broker: $(patsubst %,$(O)/tests/loopxen/%.o,broker events client)
+	$(LINK)
+$(O)/xen/xenstored: | $(WAIT_DEPS)
+	$(call say,GET,$@)sh tests/loopxen/get-xenstored $@
+$(O)/test_loopxen: LIBS = -lcmocka -lxenstore -lxengnttab -lxenevtchn -lxenctrl -pthread
+$(O)/test_loopxen: $(O)/tests/test_loopxen.o $(LOOPXEN_GUEST)
+	$(LINK)
+loopxen: ## build the libraries, broker and xenstored of loopxen
+loopxen: $(LOOPXEN)
+.PHONY: loopxen
+
 # ---- what to do ------------------------------------------------------------
 all: ## build (the default)
 all: $$(PROGRAMS)
@@ -101,5 +141,5 @@ help: ## print this
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-12s %s\n", $$1, $$2 }' \
 	    $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all check clean deps deps-lint deps-xen help
+.PHONY: all check check-xen clean deps deps-lint deps-xen help
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
