@@ -63,6 +63,12 @@ $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
     $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
     $(O)/blkback/sandbox.o,$(DISK))
 	$(LINK)
+# Its Xen libraries are in the test itself.
+TESTS += $(O)/test_queue
+$(O)/test_queue: LIBS = -lcmocka -laio
+$(O)/test_queue: $(O)/tests/test_queue.o $(O)/ring/ring.o $(DRIVERS) \
+    $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
+	$(LINK)
 
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
@@ -70,7 +76,11 @@ $(O)/ringback: LIBS = -ljansson
 $(O)/ringback: $(O)/tools/ringback.o
 	$(LINK)
 
-TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec
+TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
+         tests/test_hotplug.sh
+$(O)/test_cli: LIBS = -lcmocka -ljansson -lpthread
+$(O)/test_cli: $(O)/tests/test_cli.o
+	$(LINK)
 $(O)/test_log $(O)/test_spec: LIBS = -lcmocka -laio
 $(O)/test_log: $(O)/tests/test_log.o $(O)/blkback/log.o
 	$(LINK)
