@@ -120,7 +120,7 @@ $(O)/loopxen/loopxen-broker: $(patsubst %,$(O)/tests/loopxen/%.o,broker events c
 	$(LINK)
 $(O)/xen/xenstored: | $(WAIT_DEPS)
 	$(call say,GET,$@)sh tests/loopxen/get-xenstored $@
-$(O)/test_loopxen: LIBS = -lcmocka -lxenstore -lxengnttab -lxenevtchn -lxenctrl -pthread
+$(O)/test_loopxen: LIBS = -lseccomp -lcmocka -lxenstore -lxengnttab -lxenevtchn -lxenctrl -pthread
 $(O)/test_loopxen: $(O)/tests/test_loopxen.o $(LOOPXEN_GUEST)
 	$(LINK)
 loopxen: ## build the libraries, broker and xenstored of loopxen

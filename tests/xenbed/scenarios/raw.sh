@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
+# Raw disks of Linux guests, from attach to detach: by xl and by ringback, a
+# whole disk written and read back, a file system over a reboot, a large ring,
+# PVH; and nothing is left behind afterwards.
+#
+#   BACKEND=blkback   the same against the kernel's backend, on loop devices:
+#                     tells a failure of the bed or of the guest from ours
+#   BACKENDTYPE=tap   for Xen 4.19 and newer
+. /xenbed/lib.sh
+BACKEND=${BACKEND:-ringback} BACKENDTYPE=${BACKENDTYPE:-phy}
+SCRIPT=/xenbed/scenarios/raw-guest.sh
+DAEMON='' RUN_FILES='' SUM=''
+
+ours() { [ "$BACKEND" = ringback ]; }
+
+# disk VDEV IMAGE: a disk in xl's words
+disk() {
+	local how="script=block-ringback,target=raw:$2"
+	ours || how="target=$(losetup -f --show "$2")"
+	echo "vdev=$1,backendtype=$BACKENDTYPE,format=raw,$how"
+}
+
+sum() { sha256sum < "$1" | cut -d' ' -f1; }
+nodes() { backend_nodes vbd; backend_nodes vbd3; backend_nodes ringback; }
+nodes_of() { nodes | grep "/$(devid "$1")/"; }
+listed() { ringback list | grep xvd; }
+domains() { xl list | awk 'NR > 1 && $1 != "Domain-0"'; }
+disk_processes() { pgrep -f ringback | grep -v -x "$DAEMON"; }
+run_files() { ls /run/ringback; }
+grant_errors() { xl dmesg | grep grant_table; }
+
+daemon_start() {
+	LOG=/out/ringbackd.log
+	ringbackd --foreground > $LOG 2>&1 &
+	DAEMON=$!
+	need "ringbackd answers" wait_for 20 ringback list
+	check "a fresh ringbackd lists no disk" is_empty "$(listed)"
+	RUN_FILES=$(run_files)
+}
+
+# whole_disk NAME VDEV: writes and compares all of it; its checksum in $SUM
+whole_disk() {
+	local out rc
+	out=$(guest "$1" "pattern $2")
+	rc=$?
+	SUM=$(echo "$out" | tail -1)
+	check "$1: all of $2 written, flushed and read back" \
+	    succeeded $rc "$out"
+	echo "# sha256 $SUM"
+}
+
+# image_holds IMAGE: what the guest wrote last
+image_holds() {
+	check "dom0 finds in $1 what the guest wrote" \
+	    equal "$(sum "$1")" "$SUM"
+}
+
+by_ringback() {
+	check "ringback attach xvdb" ringback attach g1 xvdb raw:/srv/b.img
+	check "g1: xvdb is there, 48 MiB" guest g1 "disk_there xvdb 98304"
+	check "ringback list names both disks" \
+	    equal "$(listed | grep -o 'xvd[a-z]' | sort -u | xargs)" "xvda xvdb"
+	whole_disk g1 xvdb
+	check "ringback stats counts the writes" \
+	    mentions "$(ringback stats g1 xvdb --json)" '"writes": *[1-9]'
+	check "ringback detach xvdb" ringback detach g1 xvdb
+	check "xvdb has left no node" is_empty "$(nodes_of xvdb)"
+	check "g1: xvdb is gone" guest g1 "[ ! -e /sys/block/xvdb ]"
+	image_holds /srv/b.img
+}
+
+# The size is odd: 2 MiB and 3 sectors.
+by_xl() {
+	check "xl block-attach xvdc" \
+	    xl block-attach g1 "$(disk xvdc /srv/c.img)"
+	check "g1: xvdc is there, 4099 sectors" guest g1 "disk_there xvdc 4099"
+	whole_disk g1 xvdc
+	check "xl block-detach xvdc" xl block-detach g1 xvdc
+	check "xvdc has left no node" is_empty "$(nodes_of xvdc)"
+	check "g1: xvdc is gone" guest g1 "[ ! -e /sys/block/xvdc ]"
+	image_holds /srv/c.img
+}
+
+missing_image() {
+	local out rc
+	out=$(xl block-attach g1 "$(disk xvdd /srv/missing.img)" 2>&1)
+	rc=$?
+	check "xl block-attach of a missing image fails" \
+	    fails succeeded $rc "$out"
+	check "xl prints ringback's own line about it" \
+	    mentions "$out" 'script: .*/srv/missing.img.*No such file'
+	check "the missing image has left no node" is_empty "$(nodes_of xvdd)"
+}
+
+plain_guest() {
+	guest_make g1 reboot=restart script=$SCRIPT \
+	    disk="$(disk xvda /srv/a.img)"
+	guest_boot g1
+	check "g1: xvda is there, 64 MiB" guest g1 "disk_there xvda 131072"
+	check "g1: a file system with files on xvda" guest g1 "fs_make xvda"
+	! ours || by_ringback
+	by_xl
+	! ours || missing_image
+	check "g1: xvda's files are intact" guest g1 "fs_check xvda"
+	check "g1: the kernel saw no disk error" guest g1 no_errors
+	check "xl reboot g1" xl reboot g1
+	need "g1: up again" wait_for 90 guest_booted g1 2
+	check "g1: xvda's files survived the reboot" guest g1 "fs_check xvda"
+	check "g1: the kernel saw no disk error" guest g1 no_errors
+	check "xl shutdown g1" xl shutdown -w g1
+	check "g1 has left no node" wait_for 20 prints_nothing nodes
+	check "dom0 finds a clean file system" e2fsck -f -n /srv/a.img
+}
+
+large_ring_guest() {
+	guest_make g2 script=$SCRIPT disk="$(disk xvda /srv/b.img)" \
+	    cmdline=xen_blkfront.max_ring_page_order=4
+	guest_boot g2
+	check "g2: the ring has 16 pages" \
+	    equal "$(frontend g2 xvda ring-page-order)" 4
+	check "g2: fio verifies 4k blocks" guest g2 "verified xvda 4k 4m"
+	check "g2: fio verifies 256k blocks" guest g2 "verified xvda 256k 24m"
+	whole_disk g2 xvda
+	check "g2: the kernel saw no disk error" guest g2 no_errors
+	check "xl shutdown g2" xl shutdown -w g2
+	check "g2 has left no node" wait_for 20 prints_nothing nodes
+	image_holds /srv/b.img
+}
+
+pvh_guest() {
+	guest_make g3 type=pvh script=$SCRIPT disk="$(disk xvda /srv/d.img)"
+	guest_boot g3
+	whole_disk g3 xvda
+	check "g3: the kernel saw no disk error" guest g3 no_errors
+	check "xl destroy g3 while its disk is connected" xl destroy g3
+	image_holds /srv/d.img
+}
+
+nothing_left() {
+	check "no backend node is left" wait_for 20 prints_nothing nodes
+	check "no domain is left" wait_for 20 prints_nothing domains
+	check "Xen had no grant error to tell" is_empty "$(grant_errors)"
+	ours || return 0
+	check "no disk process is left" \
+	    wait_for 20 prints_nothing disk_processes
+	check "no socket or page file is left" equal "$(run_files)" "$RUN_FILES"
+	check "ringback lists no disk" is_empty "$(listed)"
+	check "xen-blkback was never loaded" \
+	    fails grep -q '^xen_blkback' /proc/modules
+	kill "$DAEMON"
+	wait "$DAEMON"
+	check "ringbackd ends well when told to" equal $? 0
+}
+
+truncate -s 64M /srv/a.img
+truncate -s 48M /srv/b.img
+truncate -s $((2 * 1024 * 1024 + 3 * 512)) /srv/c.img
+truncate -s 16M /srv/d.img
+if ours; then daemon_start; else modprobe xen-blkback; fi
+plain_guest
+large_ring_guest
+pvh_guest
+nothing_left
+verdict
