@@ -1,0 +1,808 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * ringback: ask the daemon to attach and detach disks, and what it serves.
+ *
+ * One row of the table of commands is one command: usage() and main() read the
+ * same rows, so a command cannot exist without its help.  A command makes one
+ * question of its arguments and shows one answer; blkback/control.h says what
+ * they look like.
+ *
+ * Exit status: 0 done, 1 failed, 2 called wrongly.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "blkback/control.h"
+
+#define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
+#define GRACE       5		/* seconds that we wait longer than the daemon */
+#define TIMEOUT_MAX 3600	/* seconds */
+#define ANSWER_MAX  (64u << 20)	/* bytes; a list of many disks */
+
+enum { DONE = 0, FAILED = 1, MISUSED = 2 };
+
+enum {
+	OPT_READONLY = 1 << 0,
+	OPT_TIMEOUT  = 1 << 1,
+	OPT_NO_WAIT  = 1 << 2,
+	OPT_RUN_DIR  = 1 << 3,
+	OPT_JSON     = 1 << 4,
+	OPT_HELP     = 1 << 5,
+	OPT_VERSION  = 1 << 6,
+	OPT_GLOBAL   = OPT_RUN_DIR | OPT_JSON | OPT_HELP | OPT_VERSION,
+};
+
+/* What the command line asks for. */
+struct call {
+	const struct command *cmd;
+	char      **args;	/* of the command, without its name */
+	unsigned    given;	/* OPT_... */
+	int         timeout;	/* seconds */
+	const char *run_dir;
+};
+
+static int ask_attach(const struct call *c, json_t **question);
+static int ask_detach(const struct call *c, json_t **question);
+static int ask_list(const struct call *c, json_t **question);
+static int ask_stats(const struct call *c, json_t **question);
+static int ask_hotplug(const struct call *c, json_t **question);
+static int show_attach(const struct call *c, const json_t *answer);
+static int show_nothing(const struct call *c, const json_t *answer);
+static int show_list(const struct call *c, const json_t *answer);
+static int show_stats(const struct call *c, const json_t *answer);
+
+static const struct command {
+	const char *name;
+	int         nr_args;
+	unsigned    options;	/* besides the global ones */
+	const char *args, *help;
+	int       (*ask)(const struct call *c, json_t **question);
+	int       (*show)(const struct call *c, const json_t *answer);
+} commands[] = {
+	{ "attach", 3, OPT_READONLY | OPT_TIMEOUT | OPT_NO_WAIT,
+	  "DOMAIN VDEV SPEC [--readonly] [--timeout S] [--no-wait]",
+	  "give a disk to a running domain, wait until it has connected",
+	  ask_attach, show_attach },
+	{ "detach", 2, OPT_TIMEOUT,
+	  "DOMAIN VDEV [--timeout S]",
+	  "take a disk away again, wait until the domain has let go",
+	  ask_detach, show_nothing },
+	{ "list", 0, 0,
+	  "",
+	  "print one line per disk",
+	  ask_list, show_list },
+	{ "stats", 2, 0,
+	  "DOMAIN VDEV",
+	  "print the counters of a disk",
+	  ask_stats, show_stats },
+	{ "hotplug", 1, 0,
+	  "add|remove",
+	  "for the script block-ringback: XENBUS_PATH names the disk",
+	  ask_hotplug, show_nothing },
+};
+
+static const struct option options[] = {
+	{ "readonly", no_argument,       NULL, OPT_READONLY },
+	{ "timeout",  required_argument, NULL, OPT_TIMEOUT },
+	{ "no-wait",  no_argument,       NULL, OPT_NO_WAIT },
+	{ "run-dir",  required_argument, NULL, OPT_RUN_DIR },
+	{ "json",     no_argument,       NULL, OPT_JSON },
+	{ "help",     no_argument,       NULL, OPT_HELP },
+	{ "version",  no_argument,       NULL, OPT_VERSION },
+	{ NULL,       0,                 NULL, 0 },
+};
+
+static void
+usage(FILE *to)
+{
+	size_t i;
+
+	fprintf(to, "usage: ringback [--run-dir DIR] [--json] COMMAND ...\n\n");
+	for (i = 0; i < COUNT(commands); i++)
+		fprintf(to, "  %s%s%s\n        %s\n", commands[i].name,
+		    commands[i].args[0] != '\0' ? " " : "", commands[i].args,
+		    commands[i].help);
+	fprintf(to,
+	    "\n"
+	    "  --run-dir DIR  where the daemon's control socket is (%s)\n"
+	    "  --json         print the daemon's answer as it is\n"
+	    "  --timeout S    how long to wait for the guest (%d seconds)\n"
+	    "  --no-wait      do not wait for the guest\n"
+	    "  --readonly     refuse the guest's writes\n"
+	    "  --help, --version\n"
+	    "\n"
+	    "A SPEC is format[,option=value...]:path, as in raw:/srv/vm.img\n",
+	    CONTROL_RUN_DIR, CONTROL_TIMEOUT);
+}
+
+/*
+ * Text that comes from the daemon, from xenstore or from a file name must not
+ * move the cursor of the terminal that shows it.  UTF-8 passes.
+ */
+static void
+print_clean(FILE *to, const char *text)
+{
+	for (; *text != '\0'; text++)
+		putc((unsigned char)*text < ' ' || *text == '\x7f' ? '?' :
+		    *text, to);
+}
+
+/* With --json, who reads stdout only learns it too. */
+static int __attribute__((format(printf, 2, 3)))
+fail(const struct call *c, const char *fmt, ...)
+{
+	char text[2048];
+	json_t *o;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
+		text[0] = '\0';
+	va_end(ap);
+	fputs("ringback: ", stderr);
+	print_clean(stderr, text);
+	putc('\n', stderr);
+	if (c->given & OPT_JSON) {
+		o = json_pack("{s:b, s:s}", "ok", 0, "error", text);
+		if (o != NULL && json_dumpf(o, stdout, JSON_COMPACT) == 0)
+			putchar('\n');
+		json_decref(o);
+	}
+	return FAILED;
+}
+
+/* The rows of the help that matter: of one command, if it is known. */
+static int
+misused(const struct call *c, const char *fmt, const char *what)
+{
+	fprintf(stderr, "ringback: ");
+	fprintf(stderr, fmt, what);
+	fprintf(stderr, "\n\n");
+	if (c->cmd != NULL)
+		fprintf(stderr, "usage: ringback %s %s\n", c->cmd->name,
+		    c->cmd->args);
+	else
+		usage(stderr);
+	return MISUSED;
+}
+
+/* ---- the conversation ---------------------------------------------------- */
+
+static int64_t
+now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);	/* cannot fail for this clock */
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static int
+fail_connect(const struct call *c, const char *path, int error)
+{
+	switch (error) {
+	case ENOENT:
+	case ECONNREFUSED:
+		return fail(c, "ringbackd does not answer at %s: start it "
+		    "(systemctl start ringbackd), or say --run-dir if it runs "
+		    "with another one", path);
+	case EACCES:
+	case EPERM:
+		return fail(c, "connect to %s: %s: only root may", path,
+		    strerror(error));
+	case EAGAIN:
+		return fail(c, "connect to %s: ringbackd is too busy to "
+		    "answer: try again", path);
+	default:
+		return fail(c, "connect to %s: %s", path, strerror(error));
+	}
+}
+
+/* A descriptor; or -1, said. */
+static int
+talk_connect(const struct call *c, const char *path)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct timeval tv = { .tv_sec = c->timeout + GRACE };
+	int fd;
+
+	if (strlen(path) >= sizeof(sun.sun_path)) {
+		fail(c, "the path of the control socket, %s, has more than %zu "
+		    "bytes: use a shorter --run-dir", path,
+		    sizeof(sun.sun_path) - 1);
+		return -1;
+	}
+	memcpy(sun.sun_path, path, strlen(path) + 1);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	/* The limit is for connect(), when the queue is full, and send(). */
+	if (fd == -1 ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) == -1 ||
+	    connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == -1) {
+		fail_connect(c, path, errno);
+		if (fd != -1)
+			close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static int
+talk_send(const struct call *c, int fd, const char *line)
+{
+	size_t left = strlen(line);
+	ssize_t n;
+
+	while (left > 0) {
+		n = send(fd, line, left, MSG_NOSIGNAL);
+		if (n == -1 && errno == EINTR)
+			continue;
+		if (n == -1 && errno == EPIPE)
+			break;	/* it may have said why: read that */
+		if (n == -1)
+			return fail(c, "send to ringbackd: %s",
+			    strerror(errno));
+		line += n;
+		left -= (size_t)n;
+	}
+	return DONE;
+}
+
+/* Wait for something to read; false after the deadline. */
+static bool
+talk_wait(int fd, int64_t deadline)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	int64_t left = deadline - now_ms();
+	int n;
+
+	while (left > 0) {
+		n = poll(&p, 1, (int)left);
+		if (n > 0)
+			return true;
+		if (n == -1 && errno != EINTR)
+			return true;	/* recv() will say what it is */
+		left = deadline - now_ms();
+	}
+	return false;
+}
+
+/*
+ * Everything up to end-of-file or the newline.  DONE with *line to be freed,
+ * or FAILED, said.
+ */
+static int
+talk_receive(const struct call *c, int fd, int64_t deadline, char **line)
+{
+	size_t used = 0, room = 0;
+	char *buf = NULL, *more;
+	ssize_t n;
+
+	for (;;) {
+		if (room - used < 2) {
+			room = room == 0 ? 4096 : room * 2;
+			more = room > ANSWER_MAX ? NULL : realloc(buf, room);
+			if (more == NULL) {
+				free(buf);
+				return fail(c, "ringbackd's answer is too "
+				    "long");
+			}
+			buf = more;
+		}
+		if (!talk_wait(fd, deadline)) {
+			free(buf);
+			return fail(c, "no answer from ringbackd within %d "
+			    "seconds: its log may say why",
+			    c->timeout + GRACE);
+		}
+		n = recv(fd, buf + used, room - used - 1, 0);
+		if (n == -1 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		used += (size_t)n;
+		if (memchr(buf + used - n, '\n', (size_t)n) != NULL)
+			break;
+	}
+	if (used == 0) {
+		free(buf);
+		return fail(c, "ringbackd hung up without an answer (%s): it "
+		    "answers root only; its log may say more",
+		    n == -1 ? strerror(errno) : "end of file");
+	}
+	buf[used] = '\0';
+	*line = buf;
+	return DONE;
+}
+
+static int
+fail_answer(const struct call *c)
+{
+	return fail(c, "ringbackd's answer is none that this ringback (version "
+	    "%s) understands: are both of one release?", RINGBACK_VERSION);
+}
+
+/* DONE with *answer to be released, or FAILED, said. */
+static int
+talk(const struct call *c, const char *question, json_t **answer)
+{
+	int64_t deadline = now_ms() + (c->timeout + GRACE) * INT64_C(1000);
+	char path[4096];
+	char *line = NULL;
+	json_error_t err;
+	int fd, rc;
+
+	if (snprintf(path, sizeof(path), "%s/%s", c->run_dir,
+	    CONTROL_SOCKET) >= (int)sizeof(path))
+		return fail(c, "--run-dir is too long");
+	fd = talk_connect(c, path);
+	if (fd == -1)
+		return FAILED;
+	rc = talk_send(c, fd, question);
+	if (rc == DONE)
+		rc = talk_receive(c, fd, deadline, &line);
+	close(fd);
+	if (rc != DONE)
+		return rc;
+
+	*answer = json_loads(line, JSON_REJECT_DUPLICATES, &err);
+	free(line);
+	if (!json_is_object(*answer) ||
+	    !json_is_boolean(json_object_get(*answer, "ok"))) {
+		json_decref(*answer);
+		return fail_answer(c);
+	}
+	return rc;
+}
+
+/* ---- the questions --------------------------------------------------------
+ *
+ * DONE, or MISUSED, said.  *question is NULL when JSON cannot hold it.
+ */
+static int
+ask_attach(const struct call *c, json_t **question)
+{
+	*question = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:i}",
+	    "op", "attach", "domain", c->args[0], "vdev", c->args[1],
+	    "spec", c->args[2],
+	    "readonly", (c->given & OPT_READONLY) != 0,
+	    "wait", (c->given & OPT_NO_WAIT) == 0,
+	    "timeout", c->timeout);
+	return DONE;
+}
+
+static int
+ask_detach(const struct call *c, json_t **question)
+{
+	*question = json_pack("{s:s, s:s, s:s, s:i}", "op", "detach",
+	    "domain", c->args[0], "vdev", c->args[1], "timeout", c->timeout);
+	return DONE;
+}
+
+static int
+ask_list(const struct call *c, json_t **question)
+{
+	(void)c;
+	*question = json_pack("{s:s}", "op", "list");
+	return DONE;
+}
+
+static int
+ask_stats(const struct call *c, json_t **question)
+{
+	*question = json_pack("{s:s, s:s, s:s}", "op", "stats",
+	    "domain", c->args[0], "vdev", c->args[1]);
+	return DONE;
+}
+
+static int
+ask_hotplug(const struct call *c, json_t **question)
+{
+	const char *backend = getenv("XENBUS_PATH");
+
+	if (strcmp(c->args[0], "add") != 0 && strcmp(c->args[0], "remove") != 0)
+		return misused(c, "hotplug: add or remove, not %s", c->args[0]);
+	if (backend == NULL || backend[0] == '\0')
+		return misused(c, "hotplug: %s is not set; xl sets it for its "
+		    "scripts", "XENBUS_PATH");
+	*question = json_pack("{s:s, s:s, s:s}", "op", "hotplug",
+	    "action", c->args[0], "backend", backend);
+	return DONE;
+}
+
+/* ---- the answers --------------------------------------------------------- */
+
+static int
+show_nothing(const struct call *c, const json_t *answer)
+{
+	(void)c;
+	(void)answer;
+	return DONE;
+}
+
+static int
+show_attach(const struct call *c, const json_t *answer)
+{
+	(void)answer;
+	print_clean(stdout, c->args[1]);
+	printf(c->given & OPT_NO_WAIT ? " is offered to " :
+	    " is connected to ");
+	print_clean(stdout, c->args[0]);
+	putchar('\n');
+	return DONE;
+}
+
+/* 1536 -> "1.5K"; what has a digit more than that is "about". */
+static void
+format_bytes(uint64_t bytes, char *buf, size_t size)
+{
+	static const char units[] = "BKMGTPE";
+	double value = (double)bytes;
+	size_t i = 0;
+
+	while (value >= 1024 && units[i + 1] != '\0') {
+		value /= 1024;
+		i++;
+	}
+	if (i == 0)
+		snprintf(buf, size, "%" PRIu64, bytes);
+	else
+		snprintf(buf, size, value == (double)(uint64_t)value ?
+		    "%.0f%c" : "%.1f%c", value, units[i]);
+}
+
+/* Columns of `list`: a key of the answer each, the last one is not padded. */
+static const struct column {
+	const char *title, *key;
+} columns[] = {
+	{ "DOMAIN",   "domid" },
+	{ "NAME",     "domain" },
+	{ "VDEV",     "vdev" },
+	{ "KIND",     "kind" },
+	{ "BACKEND",  "state" },
+	{ "FRONTEND", "frontend-state" },
+	{ "SIZE",     "size" },
+	{ "MODE",     "readonly" },
+	{ "PID",      "pid" },
+	{ "SPEC",     "spec" },
+};
+
+/* The text of one cell: borrowed from the answer or put into 'buf'. */
+static const char *
+cell_text(const json_t *disk, const struct column *col, char *buf, size_t size)
+{
+	const json_t *v = json_object_get(disk, col->key);
+
+	if (json_is_string(v))
+		return json_string_value(v);
+	if (json_is_integer(v) && strcmp(col->key, "size") == 0)
+		format_bytes((uint64_t)json_integer_value(v), buf, size);
+	else if (json_is_integer(v))
+		snprintf(buf, size, "%" JSON_INTEGER_FORMAT,
+		    json_integer_value(v));
+	else if (json_is_boolean(v))
+		snprintf(buf, size, "%s", json_is_true(v) ? "ro" : "rw");
+	else
+		snprintf(buf, size, "-");
+	return buf;
+}
+
+/* Columns on the screen that a text of UTF-8 takes, near enough. */
+static size_t
+text_width(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text != '\0'; text++)
+		if ((*text & 0xc0) != 0x80)
+			n++;
+	return n;
+}
+
+static void
+print_cell(const char *text, size_t width)
+{
+	size_t n = text_width(text);
+
+	print_clean(stdout, text);
+	while (n++ < width)
+		putchar(' ');
+}
+
+static int
+show_list(const struct call *c, const json_t *answer)
+{
+	const json_t *disks = json_object_get(answer, "disks"), *disk, *error;
+	size_t width[COUNT(columns)], i, k, w;
+	char buf[32];
+
+	if (!json_is_array(disks))
+		return fail_answer(c);
+	for (k = 0; k < COUNT(columns); k++) {
+		width[k] = strlen(columns[k].title);
+		json_array_foreach(disks, i, disk) {
+			w = text_width(cell_text(disk, &columns[k], buf,
+			    sizeof(buf)));
+			if (w > width[k])
+				width[k] = w;
+		}
+		width[k] += 2;
+	}
+	width[COUNT(columns) - 1] = 0;
+
+	for (k = 0; k < COUNT(columns); k++)
+		print_cell(columns[k].title, width[k]);
+	putchar('\n');
+	json_array_foreach(disks, i, disk) {
+		for (k = 0; k < COUNT(columns); k++)
+			print_cell(cell_text(disk, &columns[k], buf,
+			    sizeof(buf)), width[k]);
+		putchar('\n');
+		error = json_object_get(disk, "error");
+		if (json_is_string(error)) {
+			printf("        ");
+			print_clean(stdout, json_string_value(error));
+			putchar('\n');
+		}
+	}
+	return DONE;
+}
+
+/* A counter; NAN-free: what the daemon does not tell counts as nothing. */
+static double
+counter(const json_t *stats, const char *key)
+{
+	return json_number_value(json_object_get(stats, key));
+}
+
+static void
+print_count(const json_t *stats, const char *label, const char *key)
+{
+	printf("  %-20s %14.0f\n", label, counter(stats, key));
+}
+
+/* The same, and what it means per 'base'. */
+static void
+print_ratio(const json_t *stats, const char *label, const char *key,
+    const char *over, const char *under, const char *words)
+{
+	double below = counter(stats, under);
+
+	printf("  %-20s %14.0f", label, counter(stats, key));
+	if (below > 0)
+		printf("   %10.3f %s\n", counter(stats, over) / below, words);
+	else
+		printf("   %10s %s\n", "-", words);
+}
+
+static void
+print_operation(const json_t *stats, const char *op, const char *count)
+{
+	char key[64], bytes[32];
+	double n = counter(stats, count);
+
+	snprintf(key, sizeof(key), "%s-bytes", op);
+	format_bytes((uint64_t)counter(stats, key), bytes, sizeof(bytes));
+	printf("  %-20s %14.0f   %10s", count, n, bytes);
+	snprintf(key, sizeof(key), "%s-wait-ns", op);
+	if (n > 0)
+		printf("   %10.1f", counter(stats, key) / n / 1000);
+	else
+		printf("   %10s", "-");
+	snprintf(key, sizeof(key), "%s-wait-max-ns", op);
+	printf("   %10.1f\n", counter(stats, key) / 1000);
+}
+
+static int
+show_stats(const struct call *c, const json_t *answer)
+{
+	const json_t *s = json_object_get(answer, "stats");
+
+	if (!json_is_object(s))
+		return fail_answer(c);
+	printf("requests\n");
+	print_count(s, "taken", "reqs-taken");
+	print_count(s, "answered", "reqs-answered");
+	print_count(s, "in flight", "in-flight");
+	print_count(s, "refused", "reqs-rejected");
+	print_count(s, "failed", "reqs-failed");
+
+	printf("\n%-22s %14s   %10s   %10s   %10s\n", "operations", "answered",
+	    "bytes", "mean us", "max us");
+	print_operation(s, "read", "reads");
+	print_operation(s, "write", "writes");
+	print_operation(s, "flush", "flushes");
+
+	printf("\nstorage\n");
+	print_ratio(s, "host I/Os", "ios", "reqs-answered", "ios",
+	    "requests per host I/O");
+	print_ratio(s, "submit calls", "submits", "submits", "reqs-answered",
+	    "per request");
+	print_count(s, "retried alone", "ios-retried");
+
+	printf("\nguest\n");
+	print_ratio(s, "grant-copy calls", "copy-calls", "copy-calls",
+	    "reqs-answered", "per request");
+	print_ratio(s, "segments copied", "copy-segments", "copy-segments",
+	    "copy-calls", "per call");
+	print_ratio(s, "notifications", "notifies", "notifies",
+	    "reqs-answered", "per request");
+	print_ratio(s, "events received", "events", "events", "reqs-answered",
+	    "per request");
+	print_count(s, "publications", "publishes");
+	print_count(s, "connections", "connects");
+
+	printf("\nqueue\n");
+	print_ratio(s, "rounds", "rounds", "reqs-answered", "rounds",
+	    "requests per round");
+	print_count(s, "polls with work", "polls");
+	print_count(s, "sleeps", "sleeps");
+	return DONE;
+}
+
+/* ---- the command line ---------------------------------------------------- */
+
+static int
+parse_timeout(const char *text, int *seconds)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 ||
+	    n < 1 || n > TIMEOUT_MAX)
+		return MISUSED;
+	*seconds = (int)n;
+	return DONE;
+}
+
+/* The options of the whole line; getopt moves them before the words. */
+static int
+parse_options(int argc, char **argv, struct call *c)
+{
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (opt == '?') {
+			putc('\n', stderr);	/* getopt has said it */
+			usage(stderr);
+			return MISUSED;
+		}
+		c->given |= (unsigned)opt;
+		if (opt == OPT_RUN_DIR)
+			c->run_dir = optarg;
+		if (opt == OPT_TIMEOUT &&
+		    parse_timeout(optarg, &c->timeout) != DONE)
+			return misused(c, "--timeout %s: 1 to 3600 (seconds)",
+			    optarg);
+	}
+	return DONE;
+}
+
+static int
+parse_command(int argc, char **argv, struct call *c)
+{
+	const struct option *o;
+	size_t i;
+
+	if (argc == 0)
+		return misused(c, "which command?%s", "");
+	for (i = 0; i < COUNT(commands); i++)
+		if (strcmp(argv[0], commands[i].name) == 0)
+			c->cmd = &commands[i];
+	if (c->cmd == NULL)
+		return misused(c, "there is no command \"%s\"", argv[0]);
+	c->args = argv + 1;
+	if (argc - 1 < c->cmd->nr_args)
+		return misused(c, "%s: an argument is missing", argv[0]);
+	if (argc - 1 > c->cmd->nr_args)
+		return misused(c, "one argument too many: %s",
+		    argv[1 + c->cmd->nr_args]);
+	for (o = options; o->name != NULL; o++)
+		if ((c->given & ~(c->cmd->options | OPT_GLOBAL)) &
+		    (unsigned)o->val)
+			return misused(c, "--%s does not go with that command",
+			    o->name);
+	return DONE;
+}
+
+/* DONE with *line to be freed. */
+static int
+make_line(const struct call *c, char **line)
+{
+	json_t *question = NULL;
+	char *text;
+	int rc;
+
+	rc = c->cmd->ask(c, &question);
+	if (rc != DONE)
+		return rc;
+	text = question != NULL ? json_dumps(question, JSON_COMPACT) : NULL;
+	json_decref(question);
+	if (text == NULL)
+		return fail(c, "the arguments cannot be sent to ringbackd: are "
+		    "they UTF-8?");
+	rc = asprintf(line, "%s\n", text);
+	free(text);
+	if (rc == -1)
+		return fail(c, "out of memory");
+	if (rc > CONTROL_LINE_MAX) {
+		free(*line);
+		return fail(c, "the arguments are too long for ringbackd");
+	}
+	return DONE;
+}
+
+static int
+run(const struct call *c)
+{
+	json_t *answer;
+	const char *error;
+	char *line;
+	int rc;
+
+	rc = make_line(c, &line);
+	if (rc != DONE)
+		return rc;
+	rc = talk(c, line, &answer);
+	free(line);
+	if (rc != DONE)
+		return rc;
+
+	if (c->given & OPT_JSON &&
+	    (json_dumpf(answer, stdout, JSON_COMPACT) == -1 ||
+	    putchar('\n') == EOF))
+		rc = FAILED;
+	if (!json_is_true(json_object_get(answer, "ok"))) {
+		error = json_string_value(json_object_get(answer, "error"));
+		fputs("ringback: ", stderr);
+		print_clean(stderr, error != NULL ? error :
+		    "ringbackd could not do it and does not say why");
+		putc('\n', stderr);
+		rc = FAILED;
+	} else if (!(c->given & OPT_JSON)) {
+		rc = c->cmd->show(c, answer);
+	}
+	json_decref(answer);
+	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct call c = {
+		.timeout = CONTROL_TIMEOUT, .run_dir = CONTROL_RUN_DIR,
+	};
+	int rc;
+
+	rc = parse_options(argc, argv, &c);
+	if (rc == DONE && c.given & OPT_HELP)
+		usage(stdout);
+	else if (rc == DONE && c.given & OPT_VERSION)
+		printf("ringback %s\n", RINGBACK_VERSION);
+	else if (rc == DONE)
+		rc = parse_command(argc - optind, argv + optind, &c);
+	if (rc == DONE && c.cmd != NULL)
+		rc = run(&c);
+	if (fflush(stdout) == EOF && rc == DONE) {
+		fprintf(stderr, "ringback: write the output: %s\n",
+		    strerror(errno));
+		rc = FAILED;
+	}
+	return rc;
+}
