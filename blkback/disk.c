@@ -57,6 +57,7 @@ struct disk {
 	int                error;	/* result: 0 or -errno */
 	char               why[WHY_MAX];
 	bool               connected;
+	enum resume_mode   resume;	/* of the next connect */
 	/* ---- */
 	_Atomic(const char *) broken;	/* why, once it is */
 	int                epoll_fd;	/* from here on the thread's own */
@@ -113,6 +114,25 @@ command_done(struct disk *d, int error)
 	event_set(d->done_fd);
 }
 
+/* A successor's first connection is the one that the page tells of. */
+static int
+worker_connect_queue(struct disk *d)
+{
+	enum resume_mode resume = d->resume;
+
+	d->resume = RESUME_NO;
+	if (resume == RESUME_NO) {
+		page_connect(d->page, &d->connect, d->generation);
+	} else if (d->page->header.generation != d->generation ||
+	    !page_same_connection(d->page, &d->connect)) {
+		snprintf(d->why, sizeof(d->why), "the page file is of another "
+		    "connection");
+		return -ESTALE;
+	}
+	return queue_connect(&d->queue, &d->connect.ring[0], d->connect.abi,
+	    resume, d->why);
+}
+
 static int
 worker_connect(struct disk *d)
 {
@@ -124,9 +144,7 @@ worker_connect(struct disk *d)
 		if (rc < 0)
 			return rc;
 	}
-	page_connect(d->page, &d->connect, d->generation);
-	rc = queue_connect(&d->queue, &d->connect.ring[0], d->connect.abi,
-	    d->why);
+	rc = worker_connect_queue(d);
 	if (rc < 0) {
 		if (!d->open.activate && image_deactivate(d->img, unlock) < 0)
 			log_error(0, "%s", unlock);
@@ -384,40 +402,106 @@ lock_memory(void)
 		log_error(-errno, "cannot lock memory, going on");
 }
 
+static int
+open_image(struct disk *d, char why[WHY_MAX])
+{
+	const struct image_options opt = {
+		.format = d->spec.format,
+		.path = d->spec.path,
+		.readonly = d->spec.readonly || d->open.readonly,
+		.cache = d->spec.cache,
+	};
+	int rc;
+
+	rc = image_open(&opt, &d->img, why);
+	if (rc < 0)
+		return rc;
+	if (d->open.activate)
+		rc = image_activate(d->img, why);
+	if (rc < 0) {
+		image_close(d->img);
+		d->img = NULL;
+	}
+	return rc;
+}
+
+static void
+close_image(struct disk *d)
+{
+	char why[WHY_MAX];
+
+	if (d->img->active && image_deactivate(d->img, why) < 0)
+		log_error(0, "%s", why);
+	image_close(d->img);
+	d->img = NULL;
+}
+
+static void
+page_path(const struct disk *d, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%u-%u.page", d->run_dir, d->open.domid,
+	    d->open.devid);
+}
+
+static int
+open_page(struct disk *d, uint32_t generation, char why[WHY_MAX])
+{
+	const char *what = NULL;
+	char path[PATH_MAX];
+	int rc;
+
+	page_path(d, path);
+	if (d->open.resume == RESUME_NO)
+		rc = page_create(path, &d->open, d->img->dev, d->img->ino,
+		    &d->page);
+	else
+		rc = page_takeover(path, &d->open, d->img->dev, d->img->ino,
+		    generation, &d->page, &what);
+	if (rc == -ESTALE)
+		snprintf(why, WHY_MAX, "the page file %.256s is of another %s: "
+		    "what was in flight cannot be taken up; detach and attach "
+		    "the disk", path, what);
+	else if (rc < 0)
+		snprintf(why, WHY_MAX, "cannot make or map the page file "
+		    "%.256s: %s", path, strerror(-rc));
+	return rc;
+}
+
+/* A page that a predecessor left stays: it tells what was in flight. */
+static void
+close_page(struct disk *d)
+{
+	char path[PATH_MAX];
+
+	page_close(d->page);
+	d->page = NULL;
+	page_path(d, path);
+	if (d->open.resume == RESUME_NO && unlink(path) != 0)
+		log_error(-errno, "cannot remove %s", path);
+}
+
 /*
  * Everything in the order that the sandbox asks for: what needs a privilege
  * first.  On failure everything is closed again but the privileges may be
  * gone, and only CLOSE is left to do.
  */
 static int
-disk_open(struct disk *d, const struct message_open *o, char why[WHY_MAX])
+disk_open(struct disk *d, const struct message_open *o, uint32_t generation,
+    char why[WHY_MAX])
 {
-	struct image_options opt = { 0 };
-	char path[PATH_MAX];
 	int rc;
 
 	rc = spec_parse(o->spec, &d->spec, why);
 	if (rc < 0)
 		return rc;
 	d->open = *o;
-	opt.format = d->spec.format;
-	opt.path = d->spec.path;
-	opt.readonly = d->spec.readonly || o->readonly;
-	opt.cache = d->spec.cache;
-	rc = image_open(&opt, &d->img, why);
+	d->resume = o->resume;
+	rc = open_image(d, why);
 	if (rc < 0)
 		return rc;
-	if (o->activate && (rc = image_activate(d->img, why)) < 0)
+	rc = open_page(d, generation, why);
+	if (rc < 0)
 		goto err_image;
-
-	snprintf(path, sizeof(path), "%s/%u-%u.page", d->run_dir, o->domid,
-	    o->devid);
-	rc = page_create(path, o, d->img->dev, d->img->ino, &d->page);
-	if (rc < 0) {
-		snprintf(why, WHY_MAX, "cannot make a page file in %.256s: %s",
-		    d->run_dir, strerror(-rc));
-		goto err_image;
-	}
 	rc = queue_open(&d->queue, d->img, o->domid, &d->spec,
 	    &d->page->queue[0], why);
 	if (rc < 0)
@@ -434,14 +518,9 @@ disk_open(struct disk *d, const struct message_open *o, char why[WHY_MAX])
 	worker_stop(d);
 	queue_close(&d->queue);
 err_page:
-	page_close(d->page);
-	d->page = NULL;
-	unlink(path);
+	close_page(d);
 err_image:
-	if (d->img->active)
-		image_deactivate(d->img, path);
-	image_close(d->img);
-	d->img = NULL;
+	close_image(d);
 	return rc;
 }
 
@@ -455,7 +534,7 @@ on_open(struct disk *d, const struct message *m)
 		answer(d, MSG_OPENED, -EBUSY, "the disk is open already");
 		return;
 	}
-	rc = disk_open(d, &m->u.open, why);
+	rc = disk_open(d, &m->u.open, m->generation, why);
 	answer(d, MSG_OPENED, rc, why);
 }
 

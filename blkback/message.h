@@ -22,6 +22,11 @@
  *                            storage failed for good; 'why' says which.  The
  *                            ring stays mapped until DISCONNECT.
  *
+ * A disk process that died is succeeded by one that is told so in OPEN: it
+ * takes the page file over and its first CONNECT, with the same generation and
+ * the same ring, goes on where the predecessor stood (page.h).  A page file of
+ * another disk, image or connection is refused with -ESTALE.
+ *
  * The supervisor never waits for an answer: a disk process may hang in a grant
  * copy for half a minute.  'generation' is chosen by the supervisor with
  * CONNECT and comes back in CONNECTED, DISCONNECTED and BROKEN, so that a late answer is
@@ -56,6 +61,13 @@ enum disk_phase {
 	PHASE_CONNECTED,
 };
 
+/* What to do with the page file that a predecessor left. */
+enum resume_mode {
+	RESUME_NO,		/* make a new one */
+	RESUME_REPLAY,		/* issue again what was not answered */
+	RESUME_FAIL,		/* answer it with ERROR: it kills us each time */
+};
+
 /* Strings are NUL-terminated within their arrays. */
 struct message_open {
 	uint16_t domid;			/* of the frontend */
@@ -63,6 +75,9 @@ struct message_open {
 	uint8_t  activate;		/* bool; at once, not at CONNECT */
 	uint32_t devid;
 	uint32_t uid;			/* to become; also the gid */
+	uint32_t resume;		/* enum resume_mode; not NO: the first */
+					/* CONNECT goes on with the connection */
+					/* 'generation' of the message */
 	char     uuid[UUID_MAX];	/* of the domain; "" if it has none */
 	char     backend[BACKEND_PATH_MAX];	/* xenstore path, for the page */
 	char     spec[SPEC_MAX];

@@ -56,14 +56,15 @@ err_unlink:
 	return rc;
 }
 
-int
-page_open(const char *path, const struct page **page)
+/* Map a page file as it is, if it is one. */
+static int
+page_map(const char *path, int flags, int prot, struct page **page)
 {
-	const struct page *p;
+	struct page *p;
 	struct stat st;
 	int fd, rc = 0;
 
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) != 0)
@@ -74,7 +75,7 @@ page_open(const char *path, const struct page **page)
 		close(fd);
 		return rc;
 	}
-	p = mmap(NULL, sizeof(*p), PROT_READ, MAP_SHARED, fd, 0);
+	p = mmap(NULL, sizeof(*p), prot, MAP_SHARED, fd, 0);
 	rc = p == MAP_FAILED ? -errno : 0;
 	close(fd);
 	if (rc < 0)
@@ -87,6 +88,73 @@ page_open(const char *path, const struct page **page)
 	}
 	*page = p;
 	return 0;
+}
+
+int
+page_open(const char *path, const struct page **page)
+{
+	struct page *p;
+	int rc = page_map(path, O_RDONLY, PROT_READ, &p);
+
+	if (rc == 0)
+		*page = p;
+	return rc;
+}
+
+int
+page_takeover(const char *path, const struct message_open *o,
+    uint64_t image_dev, uint64_t image_ino, uint32_t generation,
+    struct page **page, const char **what)
+{
+	const struct page_header *h;
+	int rc;
+
+	*what = NULL;
+	rc = page_map(path, O_RDWR, PROT_READ | PROT_WRITE, page);
+	if (rc == -EPROTO) {
+		*what = "layout";
+		return -ESTALE;
+	}
+	if (rc < 0)
+		return rc;
+
+	h = &(*page)->header;
+	if (h->domid != o->domid || h->devid != o->devid)
+		*what = "disk";
+	else if (memcmp(h->uuid, o->uuid, sizeof(h->uuid)) != 0)
+		*what = "domain";
+	else if (memcmp(h->backend, o->backend, sizeof(h->backend)) != 0)
+		*what = "backend directory";
+	else if (h->image_dev != image_dev || h->image_ino != image_ino)
+		*what = "image";
+	else if (h->generation != generation || !h->connected)
+		*what = "connection";
+	if (*what != NULL) {
+		page_close(*page);
+		*page = NULL;
+		return -ESTALE;
+	}
+	(*page)->header.pid = getpid();
+	return 0;
+}
+
+bool
+page_same_connection(const struct page *page, const struct message_connect *c)
+{
+	const struct page_queue *q;
+	uint32_t i;
+
+	if (page->header.abi != c->abi)
+		return false;
+	for (i = 0; i < c->nr_queues; i++) {
+		q = &page->queue[i];
+		if (q->order != c->ring[i].order ||
+		    q->port != c->ring[i].port ||
+		    memcmp(q->gref, c->ring[i].gref,
+		    sizeof(q->gref[0]) << q->order) != 0)
+			return false;
+	}
+	return true;
 }
 
 void

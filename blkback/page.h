@@ -32,6 +32,28 @@
 
 enum page_slot_state { PAGE_SLOT_FREE, PAGE_SLOT_TAKEN, PAGE_SLOT_ANSWERED };
 
+/*
+ * The instants between two stores at which a death must cost nothing.  A test
+ * writes one into stop_at: the disk process dies there when stop_after has
+ * been counted down.
+ */
+enum page_step {
+	STEP_NONE,
+	STEP_COPIED,		/* request copied, its slot not yet TAKEN */
+	STEP_TAKEN,		/* slot TAKEN, req_cons not stored */
+	STEP_CONSUMED,		/* req_cons stored */
+	STEP_FETCHED,		/* write data copied */
+	STEP_SUBMITTED,
+	STEP_REAPED,		/* I/O done, nothing answered */
+	STEP_WRITTEN,		/* response in the ring, slot still TAKEN */
+	STEP_ANSWERED,		/* slot ANSWERED, rsp_prod not stored */
+	STEP_COMMITTED,		/* rsp_prod stored here, not published */
+	STEP_PUBLISHED,		/* published, not notified */
+	STEP_NOTIFIED,		/* no slot free yet */
+	STEP_FREED,		/* one slot free */
+	NR_STEPS,
+};
+
 struct page_slot {
 	_Atomic uint32_t state;		/* enum page_slot_state */
 	uint32_t         index;		/* TAKEN: of the request; ANSWERED: of */
@@ -77,7 +99,9 @@ struct page_queue {
 	uint32_t          order;
 	uint32_t          gref[RING_MAX_PAGES];
 	uint32_t          port;
-	uint32_t          pad;
+	uint32_t          stop_at;	/* enum page_step; 0 outside of tests */
+	uint32_t          stop_after;
+	uint32_t          failed;	/* bool: a flush failed, for good */
 	struct page_stats stats;
 	struct page_slot  slot[RING_MAX_SLOTS];
 };
@@ -110,6 +134,20 @@ int  page_create(const char *path, const struct message_open *open,
          uint64_t image_dev, uint64_t image_ino, struct page **page);
 
 /*
+ * Take over what a predecessor left: map it, and check that it is of the same
+ * domain, backend directory and image and of the connection 'generation'.
+ * 0; -ESTALE when anything differs, 'what' (a constant string) naming it;
+ * other -errno, 'what' being NULL.
+ */
+int  page_takeover(const char *path, const struct message_open *open,
+         uint64_t image_dev, uint64_t image_ino, uint32_t generation,
+         struct page **page, const char **what);
+
+/* Is the connection in the page the one that 'c' describes? */
+bool page_same_connection(const struct page *page,
+         const struct message_connect *c);
+
+/*
  * Map an existing file, read-only: 0; -EPROTO when it is not a page file of
  * this layout and size; other -errno.
  */
@@ -117,10 +155,7 @@ int  page_open(const char *path, const struct page **page);
 
 void page_close(const struct page *page);	/* NULL is fine */
 
-/*
- * Make the queues ready for a new connection; statistics stay.  'rsp_prod' is
- * where each ring stands, in both indices.
- */
+/* Make the queues ready for a new connection; statistics stay. */
 void page_connect(struct page *page, const struct message_connect *c,
          uint32_t generation);
 

@@ -13,6 +13,7 @@
 #define SPURIOUS_MAX_MS 64
 
 static void request_done(struct request *req, int error);
+static void request_admit(struct queue *q, struct request *req, bool fail);
 
 static uint64_t
 clock_ns(void)
@@ -69,6 +70,13 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 	q->merger.arena = &q->arena;
 	q->merger.limit = spec->merge;
 	q->merger.done = request_done;
+
+	/* Counters go on where a predecessor left them. */
+	q->merger.ios = page->stats.ios;
+	q->merger.retried = page->stats.ios_retried;
+	q->channel->submits += page->stats.submits;
+	q->grant.calls = page->stats.copy_calls;
+	q->grant.segments = page->stats.copy_segments;
 	return 0;
 
 err:
@@ -99,11 +107,135 @@ unmap_ring(struct queue *q)
 	q->shared = NULL;
 }
 
-int
-queue_connect(struct queue *q, const struct message_ring *ring,
-    enum ring_abi abi, char why[WHY_MAX])
+static void
+unbind_port(struct queue *q)
+{
+	if (xenevtchn_unbind(q->evtchn, q->port) != 0)
+		log_error(-errno, "cannot unbind event channel %d", q->port);
+	q->port = -1;
+}
+
+static void
+queue_notify(struct queue *q)
+{
+	q->page->stats.notifies++;
+	if (xenevtchn_notify(q->evtchn, q->port) != 0)
+		log_guest(&q->log, "cannot notify the frontend: %s",
+		    strerror(errno));
+}
+
+/* A death that a test has asked for. */
+static inline void
+step(struct queue *q, enum page_step at)
+{
+	if (q->page->stop_at == at && q->page->stop_after-- == 0)
+		__builtin_trap();
+}
+
+/* Empty pools for a new connection. */
+static void
+queue_reset(struct queue *q)
 {
 	uint32_t i;
+
+	/* The image may have been read again since it was opened. */
+	q->limits.size = q->channel->img->size;
+	q->limits.block_size = q->channel->img->block_size;
+	q->limits.readonly = q->channel->img->readonly;
+	q->masked = false;
+	q->draining = false;
+	q->broken = NULL;
+	q->spurious = 0;
+	q->inflight = 0;
+	STAILQ_INIT(&q->free);
+	STAILQ_INIT(&q->round);
+	STAILQ_INIT(&q->done);
+	STAILQ_INIT(&q->waiting);
+	for (i = 0; i < q->ring.entries; i++) {
+		q->reqs[i].slot = &q->page->slot[i];
+		q->reqs[i].merger = &q->merger;
+	}
+}
+
+/* Was the request in this slot taken, and not seen answered by the guest? */
+static bool
+slot_unanswered(const struct queue *q, const struct page_slot *slot)
+{
+	switch (slot->state) {
+	case PAGE_SLOT_TAKEN:
+		return (int32_t)(slot->index - q->ring.req_cons) < 0;
+	case PAGE_SLOT_ANSWERED:
+		return (int32_t)(slot->index - q->ring.rsp_prod) >= 0;
+	default:
+		return false;
+	}
+}
+
+/* Take up what the predecessor had in its hands. */
+static int
+queue_resume(struct queue *q, enum resume_mode resume)
+{
+	struct request *req;
+	uint32_t i;
+
+	for (i = 0; i < q->ring.entries; i++) {
+		req = &q->reqs[i];
+		if (!slot_unanswered(q, req->slot)) {
+			atomic_store(&req->slot->state, PAGE_SLOT_FREE);
+			STAILQ_INSERT_TAIL(&q->free, req, link);
+			continue;
+		}
+		q->inflight++;
+		request_admit(q, req, resume == RESUME_FAIL);
+	}
+	if (q->inflight != q->ring.req_cons - q->ring.rsp_prod)
+		return -ESTALE;
+	q->page->stats.reqs_taken = q->page->stats.reqs_answered + q->inflight;
+	log_info("goes on with %u requests that were not answered", q->inflight);
+	return 0;
+}
+
+static int
+queue_attach(struct queue *q, const struct message_ring *ring,
+    enum ring_abi abi, enum resume_mode resume, char why[WHY_MAX])
+{
+	uint32_t i;
+	int rc;
+
+	if (resume == RESUME_NO) {
+		rc = ring_attach(&q->ring, q->shared, ring->order, abi);
+		if (rc < 0) {
+			snprintf(why, WHY_MAX, "the frontend's ring indices "
+			    "make no sense");
+			return rc;
+		}
+		queue_reset(q);
+		for (i = 0; i < q->ring.entries; i++)
+			STAILQ_INSERT_TAIL(&q->free, &q->reqs[i], link);
+		q->page->stats.connects++;
+		atomic_store(&q->page->req_cons, q->ring.req_cons);
+		atomic_store(&q->page->rsp_prod, q->ring.rsp_prod);
+		return 0;
+	}
+	rc = ring_resume(&q->ring, q->shared, ring->order, abi,
+	    q->page->req_cons, q->page->rsp_prod);
+	if (rc == 0) {
+		queue_reset(q);
+		rc = queue_resume(q, resume);
+	}
+	if (rc < 0) {
+		snprintf(why, WHY_MAX, "the page file's in-flight table does "
+		    "not match its indices");
+		return -ESTALE;
+	}
+	ring_republish(&q->ring);
+	return 0;
+}
+
+int
+queue_connect(struct queue *q, const struct message_ring *ring,
+    enum ring_abi abi, enum resume_mode resume, char why[WHY_MAX])
+{
 	int rc;
 
 	rc = grant_map_ring(&q->grant, ring, &q->shared);
@@ -115,12 +247,6 @@ queue_connect(struct queue *q, const struct message_ring *ring,
 		return rc;
 	}
 	q->order = ring->order;
-	rc = ring_attach(&q->ring, q->shared, ring->order, abi);
-	if (rc < 0) {
-		snprintf(why, WHY_MAX, "the frontend's ring indices make no "
-		    "sense");
-		goto err_unmap;
-	}
 	rc = xenevtchn_bind_interdomain(q->evtchn, q->grant.domid, ring->port);
 	if (rc < 0) {
 		rc = -errno;
@@ -130,29 +256,15 @@ queue_connect(struct queue *q, const struct message_ring *ring,
 		goto err_unmap;
 	}
 	q->port = rc;
-	/* The image may have been read again since it was opened. */
-	q->limits.size = q->channel->img->size;
-	q->limits.block_size = q->channel->img->block_size;
-	q->limits.readonly = q->channel->img->readonly;
-	q->masked = false;
-	q->draining = false;
-	q->broken = NULL;
-	q->spurious = 0;
-	q->waiting = NULL;
-	q->inflight = 0;
-	STAILQ_INIT(&q->free);
-	STAILQ_INIT(&q->round);
-	STAILQ_INIT(&q->done);
-	for (i = 0; i < q->ring.entries; i++) {
-		q->reqs[i].slot = &q->page->slot[i];
-		q->reqs[i].merger = &q->merger;
-		STAILQ_INSERT_TAIL(&q->free, &q->reqs[i], link);
-	}
-	q->page->stats.connects++;
-	atomic_store(&q->page->req_cons, q->ring.req_cons);
-	atomic_store(&q->page->rsp_prod, q->ring.rsp_prod);
+	rc = queue_attach(q, ring, abi, resume, why);
+	if (rc < 0)
+		goto err_unbind;
+	if (resume != RESUME_NO)
+		queue_notify(q);
 	return 0;
 
+err_unbind:
+	unbind_port(q);
 err_unmap:
 	unmap_ring(q);
 	return rc;
@@ -164,9 +276,7 @@ queue_disconnect(struct queue *q)
 	if (q->shared == NULL)
 		return;
 	assert(queue_idle(q));
-	if (xenevtchn_unbind(q->evtchn, q->port) != 0)
-		log_error(-errno, "cannot unbind event channel %d", q->port);
-	q->port = -1;
+	unbind_port(q);
 	unmap_ring(q);
 }
 
@@ -193,80 +303,100 @@ request_place(struct queue *q, struct request *req)
 	return true;
 }
 
-/* Copy one request off the ring and check it.  False: take no more. */
-static bool
+/*
+ * Check the request in its slot; it then waits for room, or for its answer.
+ * 'fail': it is not to be issued at all.
+ */
+static void
+request_admit(struct queue *q, struct request *req, bool fail)
+{
+	const blkif_request_t *wire = &req->slot->req;
+	const char *why;
+	int16_t status;
+
+	req->taken_ns = q->now_ns;
+	req->flushed = false;
+	status = request_parse(&req->parsed, wire, &q->limits, &why);
+	if (status == BLKIF_RSP_OKAY && !fail) {
+		STAILQ_INSERT_TAIL(&q->waiting, req, link);
+		return;
+	}
+	if (status == BLKIF_RSP_OKAY) {
+		status = BLKIF_RSP_ERROR;
+		why = "the disk process died of it";
+	}
+	q->page->stats.reqs_rejected++;
+	log_guest(&q->log, "request refused: operation %u, %u segments, "
+	    "sector %llu: %s", wire->operation, wire->nr_segments,
+	    (unsigned long long)wire->sector_number, why);
+	req->parsed.nr_segments = 0;
+	request_end(req, status, q);
+}
+
+/* Copy one request off the ring. */
+static void
 queue_take_one(struct queue *q)
 {
 	struct request *req = STAILQ_FIRST(&q->free);
-	const char *why;
-	int16_t status;
 
 	assert(req != NULL);
 	STAILQ_REMOVE_HEAD(&q->free, link);
 	q->inflight++;
 	q->page->stats.reqs_taken++;
-	req->taken_ns = q->now_ns;
-	req->flushed = false;
 	req->slot->index = q->ring.req_cons;
 	ring_take(&q->ring, &req->slot->req);
+	step(q, STEP_COPIED);
 	atomic_store_explicit(&req->slot->state, PAGE_SLOT_TAKEN,
 	    memory_order_release);
+	step(q, STEP_TAKEN);
+	request_admit(q, req, false);
+}
 
-	status = request_parse(&req->parsed, &req->slot->req, &q->limits, &why);
-	if (status != BLKIF_RSP_OKAY) {
-		q->page->stats.reqs_rejected++;
-		log_guest(&q->log, "request refused: operation %u, %u "
-		    "segments, sector %llu: %s", req->slot->req.operation,
-		    req->slot->req.nr_segments,
-		    (unsigned long long)req->slot->req.sector_number, why);
-		req->parsed.nr_segments = 0;
-		request_end(req, status, q);
-		return true;
+/* Give room to those who wait, in their order.  How many got it. */
+static unsigned
+queue_place(struct queue *q)
+{
+	struct request *req;
+	unsigned placed = 0;
+
+	while ((req = STAILQ_FIRST(&q->waiting)) != NULL &&
+	    request_place(q, req)) {
+		STAILQ_REMOVE_HEAD(&q->waiting, link);
+		STAILQ_INSERT_TAIL(&q->round, req, link);
+		placed++;
 	}
-	if (!request_place(q, req)) {
-		q->waiting = req;
-		return false;
-	}
-	STAILQ_INSERT_TAIL(&q->round, req, link);
-	return true;
+	return placed;
 }
 
 /* Take what there is, as far as the arena has room.  How many. */
 static unsigned
 queue_take(struct queue *q)
 {
-	unsigned taken = 0;
+	unsigned found = queue_place(q);
 	int n;
 
-	if (q->waiting != NULL) {
-		if (!request_place(q, q->waiting))
-			return 0;
-		STAILQ_INSERT_TAIL(&q->round, q->waiting, link);
-		q->waiting = NULL;
-		taken++;
-	}
-	if (q->draining || q->broken != NULL)
-		return taken;
-
+	if (q->draining || q->broken != NULL || !STAILQ_EMPTY(&q->waiting))
+		return found;
 	n = ring_pending(&q->ring);
 	if (n < 0) {
 		q->broken = "the frontend's request producer index left the "
 		    "ring";
 		log_error(0, "%s; no more requests are taken", q->broken);
-		return taken;
 	}
-	if (n == 0)
-		return taken;
+	if (n <= 0)
+		return found;
+
 	q->now_ns = clock_ns();
-	while (n-- > 0) {
-		taken++;
-		if (!queue_take_one(q))
-			break;
+	while (n-- > 0 && STAILQ_EMPTY(&q->waiting)) {
+		queue_take_one(q);
+		queue_place(q);
+		found++;
 	}
 	/* After the slots: see page.h. */
 	atomic_store_explicit(&q->page->req_cons, q->ring.req_cons,
 	    memory_order_release);
-	return taken;
+	step(q, STEP_CONSUMED);
+	return found;
 }
 
 static bool
@@ -306,7 +436,7 @@ request_copied(struct queue *q, const struct request *req)
 static void
 request_start(struct queue *q, struct request *req)
 {
-	if (q->failed && req->parsed.op != PAGE_READ)
+	if (q->page->failed && req->parsed.op != PAGE_READ)
 		request_done(req, -EIO);
 	else if (req->parsed.op == PAGE_FLUSH)
 		merge_flush_disk(&q->merger, req);
@@ -325,6 +455,7 @@ queue_start(struct queue *q)
 		if (carries_data_in(req))
 			request_gather(q, req, false);
 	grant_copy(&q->grant);
+	step(q, STEP_FETCHED);
 
 	while ((req = STAILQ_FIRST(&q->round)) != NULL) {
 		STAILQ_REMOVE_HEAD(&q->round, link);
@@ -363,8 +494,8 @@ request_done(struct request *req, int error)
 	 * write and no flush succeeds, until the disk is attached again.
 	 */
 	if (error < 0 && req->parsed.op == PAGE_FLUSH && !req->flushed &&
-	    !q->failed) {
-		q->failed = true;
+	    !q->page->failed) {
+		q->page->failed = 1;
 		log_error(error, "flush failed: every later write and flush "
 		    "is refused; repair the storage, then detach and attach");
 	}
@@ -420,20 +551,21 @@ queue_answer(struct queue *q)
 		req->slot->index = q->ring.rsp_prod;
 		ring_put(&q->ring, req->slot->req.id, req->slot->req.operation,
 		    req->status);
+		step(q, STEP_WRITTEN);
 		atomic_store_explicit(&req->slot->state, PAGE_SLOT_ANSWERED,
 		    memory_order_release);
+		step(q, STEP_ANSWERED);
 		stats_answered(q, req);
 	}
 	atomic_store_explicit(&q->page->rsp_prod, q->ring.rsp_prod,
 	    memory_order_release);
+	step(q, STEP_COMMITTED);
 	notify = ring_publish(&q->ring);
 	q->page->stats.publishes++;
-	if (notify) {
-		q->page->stats.notifies++;
-		if (xenevtchn_notify(q->evtchn, q->port) != 0)
-			log_guest(&q->log, "cannot notify the frontend: %s",
-			    strerror(errno));
-	}
+	step(q, STEP_PUBLISHED);
+	if (notify)
+		queue_notify(q);
+	step(q, STEP_NOTIFIED);
 
 	while ((req = STAILQ_FIRST(&q->done)) != NULL) {
 		STAILQ_REMOVE_HEAD(&q->done, link);
@@ -442,6 +574,7 @@ queue_answer(struct queue *q)
 		if (req->parsed.nr_segments > 0)
 			arena_give(&q->arena, req->page,
 			    req->parsed.nr_segments);
+		step(q, STEP_FREED);
 		STAILQ_INSERT_HEAD(&q->free, req, link);
 		q->inflight--;
 	}
@@ -459,9 +592,12 @@ queue_round(struct queue *q)
 	if (worked) {
 		q->spurious = 0;
 		queue_start(q);
+		step(q, STEP_SUBMITTED);
 	}
 	if (q->inflight > 0 && channel_reap(q->channel) > 0)
 		worked = true;
+	if (worked)
+		step(q, STEP_REAPED);
 	if (!STAILQ_EMPTY(&q->done)) {
 		queue_answer(q);
 		worked = true;
@@ -494,7 +630,7 @@ bool
 queue_arm(struct queue *q)
 {
 	/* Nothing more can be taken now: what is in flight will wake us. */
-	if (q->draining || q->broken != NULL || q->waiting != NULL)
+	if (q->draining || q->broken != NULL || !STAILQ_EMPTY(&q->waiting))
 		return false;
 	if (ring_arm(&q->ring))
 		return true;

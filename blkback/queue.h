@@ -52,13 +52,12 @@ struct queue {
 	bool                  masked;	/* we hold an event of it */
 	bool                  draining;	/* take nothing more */
 	const char           *broken;	/* why nothing more is taken, or NULL */
-	bool                  failed;	/* a flush failed: see queue_done() */
 	unsigned              spurious;	/* events in a row without a request */
 	unsigned              inflight;	/* taken, not yet answered */
 	struct request_list   free;
 	struct request_list   round;	/* taken in this round, data to come */
 	struct request_list   done;	/* to be answered in this round */
-	struct request       *waiting;	/* taken, but the arena is full */
+	struct request_list   waiting;	/* taken, but the arena is full */
 	uint64_t              now_ns;	/* of this round */
 };
 
@@ -72,9 +71,14 @@ int  queue_open(struct queue *q, struct image *img, uint16_t domid,
          char why[WHY_MAX]);
 void queue_close(struct queue *q);
 
-/* Map the ring, bind the port.  On failure nothing is mapped or bound. */
+/*
+ * Map the ring, bind the port.  With a 'resume' other than RESUME_NO go on as
+ * the page says instead of where the frontend says: the rest of page.h's
+ * promise.  On failure nothing is mapped or bound; -ESTALE when the page
+ * contradicts itself.
+ */
 int  queue_connect(struct queue *q, const struct message_ring *ring,
-         enum ring_abi abi, char why[WHY_MAX]);
+         enum ring_abi abi, enum resume_mode resume, char why[WHY_MAX]);
 
 /* Unmap, unbind.  Only when queue_idle(); fine when not connected. */
 void queue_disconnect(struct queue *q);

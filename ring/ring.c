@@ -254,6 +254,14 @@ ring_put(struct ring *r, uint64_t id, uint8_t op, int16_t status)
 	r->rsp_prod++;
 }
 
+void
+ring_republish(struct ring *r)
+{
+	/* Release: the frontend sees the responses before their index. */
+	__atomic_store_n(&r->shared->rsp_prod, r->rsp_prod, __ATOMIC_RELEASE);
+	r->published = r->rsp_prod;
+}
+
 bool
 ring_publish(struct ring *r)
 {
@@ -261,10 +269,7 @@ ring_publish(struct ring *r)
 
 	if (old == r->rsp_prod)
 		return false;
-
-	/* Release: the frontend sees the responses before their index. */
-	__atomic_store_n(&r->shared->rsp_prod, r->rsp_prod, __ATOMIC_RELEASE);
-	r->published = r->rsp_prod;
+	ring_republish(r);
 
 	/*
 	 * Full: rsp_event is read after rsp_prod is visible, as the frontend

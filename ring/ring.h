@@ -107,6 +107,12 @@ void ring_put(struct ring *r, uint64_t id, uint8_t op, int16_t status);
 bool ring_publish(struct ring *r);
 
 /*
+ * Publish what ring_resume() was given, whether or not the predecessor got so
+ * far.  The frontend is to be notified after it: that may have been lost too.
+ */
+void ring_republish(struct ring *r);
+
+/*
  * Ask for an event at the next request, then look again.  True: one came
  * in between (or the ring is broken), go round instead of sleeping.
  */
