@@ -51,6 +51,11 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 	$(call say,CC,$<)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
+DRIVER_TESTS = $(O)/test_drivers $(O)/test_aio $(O)/test_raw $(O)/test_fault
+TESTS += $(DRIVER_TESTS)
+$(DRIVER_TESTS): LIBS = -lcmocka -laio -lpthread
+$(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)
+	$(LINK)
 
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
@@ -62,6 +67,10 @@ $(UNIT:%=$(O)/test_%): LIBS = -lcmocka -laio
 $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
     $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
     $(O)/blkback/sandbox.o,$(DISK))
+	$(LINK)
+TESTS += $(O)/test_sandbox
+$(O)/test_sandbox: LIBS = -lcmocka -lseccomp -pthread
+$(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 	$(LINK)
 # Its Xen libraries are in the test itself.
 TESTS += $(O)/test_queue
@@ -104,6 +113,8 @@ check-xen: deps-xen $$(PROGRAMS)
 LOOPXEN_LIBS = gnttab evtchn call foreignmemory devicemodel
 LOOPXEN = $(LOOPXEN_LIBS:%=$(O)/loopxen/libxen%.so.1) $(O)/loopxen/preload.so \
           $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
+TESTS += tests/loopxen/test.sh
+CHECK_NEEDS += $(LOOPXEN) $(O)/test_loopxen $(O)/test_loopxen_events
 LOOPXEN_GUEST = $(patsubst %,$(O)/tests/loopxen/%.o,guest events client)
 $(O)/loopxen/%.o: tests/loopxen/%.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
@@ -120,8 +131,10 @@ $(O)/loopxen/loopxen-broker: $(patsubst %,$(O)/tests/loopxen/%.o,broker events c
 	$(LINK)
 $(O)/xen/xenstored: | $(WAIT_DEPS)
 	$(call say,GET,$@)sh tests/loopxen/get-xenstored $@
-$(O)/test_loopxen: LIBS = -lseccomp -lcmocka -lxenstore -lxengnttab -lxenevtchn -lxenctrl -pthread
-$(O)/test_loopxen: $(O)/tests/test_loopxen.o $(LOOPXEN_GUEST)
+$(O)/test_loopxen $(O)/test_loopxen_events: LIBS = -lcmocka -lxenstore -lxengnttab \
+    -lxenevtchn -lxenctrl -lseccomp -pthread
+$(O)/test_loopxen $(O)/test_loopxen_events: $(O)/test_%: $(O)/tests/test_%.o \
+    $(O)/tests/loopxen/rig.o $(LOOPXEN_GUEST)
 	$(LINK)
 loopxen: ## build the libraries, broker and xenstored of loopxen
 loopxen: $(LOOPXEN)
