@@ -94,7 +94,8 @@ struct image {
  * each event, never read it.  It may stay readable for good (which is what
  * saves a read per wake-up), so a level-triggered watch would spin.  What
  * finishes after reap() has looked raises a new edge, and so does what
- * reap() left behind.  Where it is -1, call reap() while I/Os are in flight.
+ * reap() left behind, I/Os that a done() submitted included.  Where it is
+ * -1, call reap() while I/Os are in flight.
  */
 struct channel {
 	struct image *img;

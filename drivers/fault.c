@@ -72,6 +72,7 @@ struct fault_channel {
 	int               timer_fd;
 	uint64_t          armed;	/* ns, what it is set to; 0: nothing */
 	unsigned          nr_below;	/* I/Os that the driver below has */
+	unsigned          nr_unseen;	/* those its reap() knows nothing of */
 	unsigned          nr_caught;	/* those of a reap that end later */
 	struct fault_io  *ios;
 	struct fault_list free;
@@ -500,6 +501,14 @@ fault_cut(struct io *io, uint64_t length)
 }
 
 static void
+fault_pass(struct fault_channel *fc, struct io *io)
+{
+	fc->nr_below++;
+	fc->nr_unseen++;
+	channel_submit(fc->below, io);
+}
+
+static void
 fault_submit(struct channel *ch, struct io *io)
 {
 	struct fault_channel *fc = container_of(ch, struct fault_channel, ch);
@@ -507,8 +516,7 @@ fault_submit(struct channel *ch, struct io *io)
 	struct fault_io *fio;
 
 	if (!fault_hits(f, io)) {
-		fc->nr_below++;
-		channel_submit(fc->below, io);
+		fault_pass(fc, io);
 		return;
 	}
 
@@ -525,8 +533,7 @@ fault_submit(struct channel *ch, struct io *io)
 	fio->io.done = fault_caught;
 	if (f->rule.part != 0 && f->rule.part < io->length)
 		fault_cut(&fio->io, f->rule.part);
-	fc->nr_below++;
-	channel_submit(fc->below, &fio->io);
+	fault_pass(fc, &fio->io);
 }
 
 /* End what is due; what a done() submits meanwhile waits for its turn. */
@@ -554,7 +561,8 @@ fault_release(struct fault_channel *fc)
 
 /*
  * Let the timer wake the caller for what no other event announces: the next
- * deadline, and I/Os below a channel that has no event_fd.
+ * deadline, I/Os that were submitted after the channel below was reaped, and
+ * all I/Os below where that channel has no event_fd.
  */
 static void
 fault_arm(struct fault_channel *fc)
@@ -564,7 +572,8 @@ fault_arm(struct fault_channel *fc)
 	uint64_t when = 0;
 	bool now;
 
-	now = fc->below->event_fd == -1 && fc->nr_below > 0;
+	now = fc->nr_unseen > 0 ||
+	    (fc->below->event_fd == -1 && fc->nr_below > 0);
 	if (fio != NULL && fio->deadline == 0)
 		now = true;
 	else if (fio != NULL)
@@ -589,6 +598,7 @@ fault_reap(struct channel *ch)
 
 	fc->nr_caught = 0;
 	n = channel_reap(fc->below);
+	fc->nr_unseen = 0;
 	fc->nr_below -= n;
 	n -= fc->nr_caught;
 	n += fault_release(fc);
