@@ -410,8 +410,10 @@ aio_drain_kernel(struct aio *a)
 
 	if (a->inflight == 0)
 		return 0;
-	nr = io_getevents(a->ctx, 0, MAX_EVENTS, events, &now);
-	assert(nr >= 0 || nr == -EINTR);
+	do
+		nr = io_getevents(a->ctx, 0, MAX_EVENTS, events, &now);
+	while (nr == -EINTR);
+	assert(nr >= 0);
 	for (i = 0; i < nr; i++)
 		n += aio_event(a, &events[i]);
 	return n;
