@@ -78,44 +78,51 @@ set_readonly(struct disk_spec *spec, uint32_t value)
 }
 
 static const struct word cache_words[] = {
-	{ "none",          CACHE_NONE,       true  },
-	{ "directsync",    CACHE_DIRECTSYNC, true  },
-	{ "writethrough",  0,                false },
-	{ "writeback",     0,                false },
-	{ "unsafe",        0,                false },
-	{ NULL,            0,                false },
-}, io_words[] = {
-	{ "native",        0,                true  },
-	{ "threads",       0,                false },
-	{ "io_uring",      0,                false },
-	{ NULL,            0,                false },
-}, poll_words[] = {
-	{ "off",           0,                true  },
-	{ "auto",          0,                false },
-	{ NULL,            0,                false },
-}, grants_words[] = {
-	{ "copy",          0,                true  },
-	{ "auto",          0,                false },
-	{ "persistent",    0,                false },
-	{ NULL,            0,                false },
-}, discard_words[] = {
-	{ "ignore",        0,                true  },
-	{ "unmap",         0,                false },
-	{ NULL,            0,                false },
-}, readonly_words[] = {
-	{ "off",           0,                true  },
-	{ "on",            1,                true  },
-	{ NULL,            0,                false },
-}, on_error_words[] = {
-	{ "report",        0,                true  },
-	{ "stop-enospc",   0,                false },
-	{ "stop",          0,                false },
-	{ NULL,            0,                false },
-}, profile_words[] = {
-	{ "default",          0,             true  },
-	{ "high-performance", 0,             false },
-	{ "economy",          0,             false },
-	{ NULL,               0,             false },
+	{ "none",             CACHE_NONE,       true },
+	{ "directsync",       CACHE_DIRECTSYNC, true },
+	{ "writethrough",     0,                false },
+	{ "writeback",        0,                false },
+	{ "unsafe",           0,                false },
+	{ NULL,               0,                false },
+};
+static const struct word io_words[] = {
+	{ "native",           0,                true },
+	{ "threads",          0,                false },
+	{ "io_uring",         0,                false },
+	{ NULL,               0,                false },
+};
+static const struct word poll_words[] = {
+	{ "off",              0,                true },
+	{ "auto",             0,                false },
+	{ NULL,               0,                false },
+};
+static const struct word grants_words[] = {
+	{ "copy",             0,                true },
+	{ "auto",             0,                false },
+	{ "persistent",       0,                false },
+	{ NULL,               0,                false },
+};
+static const struct word discard_words[] = {
+	{ "ignore",           0,                true },
+	{ "unmap",            0,                false },
+	{ NULL,               0,                false },
+};
+static const struct word readonly_words[] = {
+	{ "off",              0,                true },
+	{ "on",               1,                true },
+	{ NULL,               0,                false },
+};
+static const struct word on_error_words[] = {
+	{ "report",           0,                true },
+	{ "stop-enospc",      0,                false },
+	{ "stop",             0,                false },
+	{ NULL,               0,                false },
+};
+static const struct word profile_words[] = {
+	{ "default",          0,                true },
+	{ "high-performance", 0,                false },
+	{ "economy",          0,                false },
+	{ NULL,               0,                false },
 };
 
 static const struct option options[] = {
@@ -292,7 +299,8 @@ parse_format(const char *format, struct disk_spec *spec, char why[WHY_MAX])
 	if (format[0] == '\0')
 		return refuse(why, "no format before the first ':': %s", USAGE);
 	if (strcmp(format, "qcow2") == 0 && driver_find(format) == NULL)
-		return refuse(why, "format \"qcow2\" is not built yet: use raw");
+		return refuse(why, "format \"qcow2\" is not built yet: use "
+		    "raw");
 	if (strlen(format) >= sizeof(spec->format) ||
 	    driver_find(format) == NULL)
 		return refuse(why, "unknown format \"%.*s\": use raw (a file "
@@ -314,9 +322,9 @@ check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 		if (options[i].set == set_merge)
 			merge_given = (seen & 1u << i) != 0;
 	if (merge_given)
-		return refuse(why, "merge=%" PRIu32 " does not fit into memory=%"
-		    PRIu32 ": lower merge or raise memory", spec->merge,
-		    spec->memory);
+		return refuse(why, "merge=%" PRIu32 " does not fit into "
+		    "memory=%" PRIu32 ": lower merge or raise memory",
+		    spec->merge, spec->memory);
 	spec->merge = spec->memory;
 	return 0;
 }

@@ -38,7 +38,7 @@ enum daemon {
 };
 
 struct call {
-	const char  *args[10];		/* after --run-dir DIR; ends with NULL */
+	const char  *args[10];		/* after --run-dir DIR; NULL ends */
 	enum daemon  daemon;
 	const char  *answer;
 	const char  *question;		/* JSON that must arrive; NULL: any */

@@ -29,7 +29,7 @@
 #include "blkback/control.h"
 
 #define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
-#define GRACE       5		/* seconds that we wait longer than the daemon */
+#define GRACE       5		/* seconds that we wait after the daemon's */
 #define TIMEOUT_MAX 3600	/* seconds */
 #define ANSWER_MAX  (64u << 20)	/* bytes; a list of many disks */
 
