@@ -34,7 +34,7 @@ endef
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
              libsystemd-dev
 DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio
-DEPS_LINT  = clang clang-format clang-tidy cppcheck
+DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
 
 all:
@@ -78,6 +78,36 @@ $(O)/test_queue: LIBS = -lcmocka -laio
 $(O)/test_queue: $(O)/tests/test_queue.o $(O)/ring/ring.o $(DRIVERS) \
     $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
 	$(LINK)
+
+# ---- fuzz targets -----------------------------------------------------------
+# `check` runs each on its corpus and on damaged copies of it; `fuzz` runs
+# libFuzzer (clang) for FUZZ_SECONDS each, and keeps what it finds in $(O).
+FUZZ = message request ring spec
+FUZZ_SECONDS = 60
+FUZZ_SOURCES = ring/ring.c blkback/message.c blkback/request.c blkback/spec.c \
+               $(wildcard drivers/*.c)
+TESTS += tests/fuzz/run.sh
+CHECK_NEEDS += $(FUZZ:%=$(O)/fuzz_%)
+$(FUZZ:%=$(O)/fuzz_%): LIBS = -laio -pthread
+$(FUZZ:%=$(O)/fuzz_%): $(O)/fuzz_%: $(O)/tests/fuzz/fuzz_%.o \
+    $(O)/tests/fuzz/main.o $(FUZZ_SOURCES:%.c=$(O)/%.o)
+	$(LINK)
+
+$(O)/libfuzzer_%: tests/fuzz/fuzz_%.c $(FUZZ_SOURCES)
+	@mkdir -p $(@D)
+	$(call say,FUZZ,$@)clang $(ALL_CPPFLAGS) -std=gnu11 -g -O1 -o $@ \
+	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+	    $^ -laio -pthread
+
+fuzz: ## libFuzzer, FUZZ_SECONDS (60) for each target
+fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
+	$(Q)for f in $(FUZZ); do mkdir -p $(O)/fuzz-$$f; \
+	    $(O)/libfuzzer_$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 \
+	    -artifact_prefix=$(O)/fuzz-$$f/ $(O)/fuzz-$$f tests/fuzz/corpus/$$f \
+	    >$(O)/fuzz-$$f.log 2>&1 || { tail -30 $(O)/fuzz-$$f.log; exit 1; }; \
+	    echo "ok fuzz $$f:" \
+	    "$$(sed -n 's/.*number_of_executed_units: *//p' $(O)/fuzz-$$f.log) inputs"; done
+.PHONY: fuzz
 
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
