@@ -79,6 +79,14 @@ $(O)/test_queue: $(O)/tests/test_queue.o $(O)/ring/ring.o $(DRIVERS) \
     $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
 	$(LINK)
 
+# ---- the supervisor ---------------------------------------------------------
+PROGRAMS += $(O)/ringbackd
+SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand control device frontend \
+             log main process spec supervisor vbd vbd_process vdev xenstore)
+$(O)/ringbackd: LIBS = $(DISK_LIBS) -lxenstore -lsystemd -ljansson
+$(O)/ringbackd: $(SUPERVISOR) $(DISK)
+	$(LINK)
+
 # ---- fuzz targets -----------------------------------------------------------
 # `check` runs each on its corpus and on damaged copies of it; `fuzz` runs
 # libFuzzer (clang) for FUZZ_SECONDS each, and keeps what it finds in $(O).

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * frontend: the nodes of a guest's ring, as blkif.h names them and as
+ * frontends write them (see frontend.h).
+ *
+ *   protocol                                 the ABI; absent: our own
+ *   multi-queue-num-queues                   absent: 1
+ *   ring-page-order, or else num-ring-pages  absent: 0
+ *   ring-ref, or ring-ref0 ...               queue 0's, or below queue-0/
+ *   event-channel                            likewise
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "blkback/frontend.h"
+#include "blkback/xenstore.h"
+
+#define VALUE_MAX 32	/* bytes; the longest legal value is an ABI's name */
+
+static int
+read_text(const struct frontend_reader *r, const char *node,
+    char value[VALUE_MAX], char why[WHY_MAX])
+{
+	int rc;
+
+	rc = r->read(r, node, value, VALUE_MAX);
+	if (rc == -E2BIG)
+		snprintf(why, WHY_MAX, "the guest's %s is longer than %d bytes",
+		    node, VALUE_MAX - 1);
+	else if (rc == -ENOENT)
+		snprintf(why, WHY_MAX, "the guest has written no %s", node);
+	else if (rc < 0)
+		snprintf(why, WHY_MAX, "cannot read the guest's %s: %s", node,
+		    strerror(-rc));
+	return rc;
+}
+
+static int
+read_number(const struct frontend_reader *r, const char *node, uint32_t min,
+    uint32_t max, uint32_t *n, char why[WHY_MAX])
+{
+	char value[VALUE_MAX];
+	int rc;
+
+	rc = read_text(r, node, value, why);
+	if (rc < 0)
+		return rc;
+	if (xenstore_parse_u32(value, max, n) < 0 || *n < min) {
+		snprintf(why, WHY_MAX, "the guest's %s is \"%s\", not a number "
+		    "from %u to %u", node, value, min, max);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int
+read_abi(const struct frontend_reader *r, uint32_t *abi, char why[WHY_MAX])
+{
+	char value[VALUE_MAX];
+	const char *name = value;
+	enum ring_abi a;
+	int rc;
+
+	rc = read_text(r, "protocol", value, why);
+	if (rc == -ENOENT)
+		name = NULL;
+	else if (rc < 0)
+		return rc;
+	rc = ring_abi_from_name(name, &a);
+	if (rc < 0)
+		snprintf(why, WHY_MAX, "the guest's protocol is \"%s\", which "
+		    "is no ABI of ours (x86_64-abi, x86_32-abi)", name);
+	else
+		*abi = a;
+	return rc;
+}
+
+static int
+read_order(const struct frontend_reader *r, unsigned max_order,
+    uint32_t *order, char why[WHY_MAX])
+{
+	uint32_t pages;
+	int rc;
+
+	*order = 0;
+	rc = read_number(r, "ring-page-order", 0, max_order, order, why);
+	if (rc != -ENOENT)
+		return rc;
+	rc = read_number(r, "num-ring-pages", 1, 1u << max_order, &pages, why);
+	if (rc == -ENOENT)
+		return 0;
+	if (rc < 0)
+		return rc;
+	if ((pages & (pages - 1)) != 0) {
+		snprintf(why, WHY_MAX, "the guest's num-ring-pages is %u, not "
+		    "a power of two", pages);
+		return -EINVAL;
+	}
+	while (1u << *order < pages)
+		++*order;
+	return 0;
+}
+
+static int
+read_refs(const struct frontend_reader *r, const char *queue,
+    struct message_ring *ring, char why[WHY_MAX])
+{
+	char node[VALUE_MAX];
+	uint32_t i;
+	int rc;
+
+	if (ring->order == 0) {
+		/* A single page goes by both names. */
+		snprintf(node, sizeof(node), "%sring-ref", queue);
+		rc = read_number(r, node, 0, UINT32_MAX, &ring->gref[0], why);
+		if (rc != -ENOENT)
+			return rc;
+	}
+	for (i = 0; i < 1u << ring->order; i++) {
+		snprintf(node, sizeof(node), "%sring-ref%u", queue, i);
+		rc = read_number(r, node, 0, UINT32_MAX, &ring->gref[i], why);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/*
+ * With one queue the nodes stand at the top.  A frontend that says so in so
+ * many words (multi-queue-num-queues = 1) may have put them below queue-0 all
+ * the same.
+ */
+static const char *
+queue_prefix(const struct frontend_reader *r, bool counted)
+{
+	char value[VALUE_MAX];
+
+	return counted &&
+	    r->read(r, "event-channel", value, sizeof(value)) == -ENOENT ?
+	    "queue-0/" : "";
+}
+
+int
+frontend_read(const struct frontend_reader *r, unsigned max_order,
+    struct message_connect *c, char why[WHY_MAX])
+{
+	char node[VALUE_MAX];
+	const char *queue;
+	int rc;
+
+	memset(c, 0, sizeof(*c));
+	rc = read_number(r, "multi-queue-num-queues", 1, MAX_QUEUES,
+	    &c->nr_queues, why);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	queue = queue_prefix(r, rc == 0);
+	c->nr_queues = 1;
+
+	rc = read_abi(r, &c->abi, why);
+	if (rc == 0)
+		rc = read_order(r, max_order, &c->ring[0].order, why);
+	if (rc == 0)
+		rc = read_refs(r, queue, &c->ring[0], why);
+	if (rc < 0)
+		return rc;
+	/* Xen keeps port 0 for itself. */
+	snprintf(node, sizeof(node), "%sevent-channel", queue);
+	return read_number(r, node, 1, UINT32_MAX, &c->ring[0].port, why);
+}
+
+bool
+frontend_same(const struct message_connect *a, const struct message_connect *b)
+{
+	uint32_t i, pages;
+
+	if (a->abi != b->abi || a->nr_queues != b->nr_queues)
+		return false;
+	for (i = 0; i < a->nr_queues && i < MAX_QUEUES; i++) {
+		if (a->ring[i].order != b->ring[i].order ||
+		    a->ring[i].order > RING_MAX_ORDER ||
+		    a->ring[i].port != b->ring[i].port)
+			return false;
+		pages = 1u << a->ring[i].order;
+		if (memcmp(a->ring[i].gref, b->ring[i].gref,
+		    pages * sizeof(a->ring[i].gref[0])) != 0)
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * vbd: one virtual disk, as the supervisor sees it: a backend directory, a
+ * frontend, a disk process.
+ *
+ * device.h decides, this does.  A vbd is found by its directory (or made by
+ * `ringback attach`, which writes the directory once the image is open) and
+ * lives until the directory and the disk process are both gone.
+ */
+#ifndef BLKBACK_VBD_H
+#define BLKBACK_VBD_H
+
+#include "blkback/device.h"
+#include "blkback/log.h"
+#include "blkback/message.h"
+#include "blkback/process.h"
+#include "blkback/supervisor.h"
+#include "blkback/vdev.h"
+
+struct vbd {
+	LIST_ENTRY(vbd)    link;
+	TAILQ_ENTRY(vbd)   work;
+	bool               touched;
+	struct supervisor *sup;
+
+	char     kind[KIND_MAX];
+	bool     by_hand;		/* kind BY_HAND: the directories are ours */
+	uint32_t domid, devid;
+	char     name[48];		/* "vbd 7/51712", for every line */
+	char     path[BACKEND_PATH_MAX];	/* of the backend directory */
+	char     frontend[64];		/* of the frontend's */
+	char     vdev[VDEV_NAME_MAX];
+
+	/* From the backend directory, read at each offer. */
+	bool     claimed;		/* it is ours, and could be read */
+	char     uuid[UUID_MAX];	/* of the domain */
+	char     spec[SPEC_MAX];
+	bool     readonly, cdrom;
+	unsigned ring_order;		/* offered */
+	char     bad_spec[WHY_MAX];	/* why it cannot be used, or "" */
+
+	/* How things stood at the last step. */
+	struct device_levels now;
+	bool     state_junk;		/* 'ours' is not what stands there */
+	bool     orphan;		/* a process without a directory */
+	bool     keep_page;		/* somebody else's */
+	bool     creating;		/* the directories are not made yet */
+	bool     watching;		/* the frontend's state */
+	bool     seen_alive;		/* xenstored knew the domain */
+
+	struct process   proc;
+	pid_t            last_pid;	/* for the line about its end */
+	uint32_t         uid;		/* of the disk process */
+	bool             looked;	/* for one that is running */
+	bool             adopting;	/* found running; no HELLO yet */
+	struct message_open open;	/* as the disk process was told */
+	sd_event_source *io, *timer;
+	struct message_geometry geometry;
+	struct message_connect  ring;	/* as mapped, or being mapped */
+	uint32_t         generation;
+	bool             lock_wait;	/* the image's lock is somebody else's */
+	uint64_t         lock_deadline;	/* CLOCK_MONOTONIC, microseconds */
+
+	char             error[WHY_MAX];	/* for people; "" */
+	struct log_limit limit, chat;	/* what is wrong; what is right */
+};
+
+/* One that is not known yet; touched.  NULL when out of memory. */
+struct vbd *vbd_new(struct supervisor *sup, const char *kind, uint32_t domid,
+        uint32_t devid);
+struct vbd *vbd_find(struct supervisor *sup, uint32_t domid, uint32_t devid);
+void vbd_free(struct vbd *v);
+
+/*
+ * At the start: a disk process that serves no directory of ours.  It is told
+ * to close if its directory is gone, and left alone if another kind's is there.
+ */
+void vbd_new_orphan(struct supervisor *sup, uint32_t domid, uint32_t devid);
+
+/* Have it stepped soon, once, however often it is touched until then. */
+void vbd_touch(struct vbd *v);
+void vbd_touch_later(struct vbd *v, uint64_t usec);
+
+/* Do the next thing that there is to do.  May free it. */
+void vbd_step(struct vbd *v);
+
+/* Something is wrong with this disk, and a person has to know. */
+void vbd_set_error(struct vbd *v, const char *fmt, ...) LOG_PRINTF(2, 3);
+
+/* The verdict on the image, for the toolstack.  0 or -errno. */
+int  vbd_hotplug_connected(struct vbd *v);
+int  vbd_hotplug_error(struct vbd *v, const char *why);
+
+/* ---- the disk process; vbd_process.c ---- */
+
+/* Take over one that is running.  False when there is none. */
+bool vbd_adopt(struct vbd *v);
+
+/* Start one and have it open the image. */
+void vbd_open_image(struct vbd *v);
+
+/* CLOSE, once: it will finish what is in flight, and end. */
+void vbd_close_process(struct vbd *v);
+
+/* Part from it without a word; it goes on serving. */
+void vbd_leave_process(struct vbd *v);
+
+/* For one that must not finish anything: a process that does not answer. */
+void vbd_kill_process(struct vbd *v);
+
+/* Have the ring of v->ring mapped, or let go of it. */
+void vbd_connect(struct vbd *v);
+void vbd_disconnect(struct vbd *v);
+
+/* No new try until the frontend comes again. */
+void vbd_link_failed(struct vbd *v, const char *why);
+
+/* A child of the supervisor has ended. */
+void vbd_reaped(struct supervisor *sup, pid_t pid, int status);
+
+#endif

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * vbd_process: what a vbd and its disk process say to each other.
+ *
+ * Each message changes the levels of the vbd (image, link) and touches it; what
+ * follows from that is device.h's business.  Every way in which a process can be
+ * lost ends in process_lost().
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blkback/page.h"
+#include "blkback/vbd.h"
+
+#define MESSAGES_MAX    16		/* in one go */
+#define LOCK_RETRY_US   500000u
+#define LOCK_WAIT_US    30000000u
+
+static uint64_t
+clock_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+void
+vbd_set_error(struct vbd *v, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(v->error, sizeof(v->error), fmt, ap);
+	va_end(ap);
+}
+
+/* The image, or with it the ring, cannot be used.  v->error says why. */
+static void
+failed(struct vbd *v)
+{
+	v->lock_wait = false;
+	v->lock_deadline = 0;
+	/* So that this Initialising is not offered the disk over and over. */
+	if (v->now.theirs == XenbusStateInitialising)
+		v->now.spent = true;
+	vbd_touch(v);
+}
+
+static void
+image_failed(struct vbd *v)
+{
+	v->now.image = IMAGE_FAILED;
+	failed(v);
+}
+
+void
+vbd_link_failed(struct vbd *v, const char *why)
+{
+	vbd_set_error(v, "%s", why);
+	log_guest(&v->limit, "%s: cannot connect: %s", v->name, why);
+	v->now.link = LINK_FAILED;
+	failed(v);
+}
+
+/*
+ * The disk process died while it was needed.  The one place that knows: here
+ * a successor would be started.
+ */
+static void
+disk_died(struct vbd *v, const char *what)
+{
+	bool served = v->now.link != LINK_DOWN && v->now.link != LINK_FAILED;
+
+	vbd_set_error(v, "its disk process %d %s%s", (int)v->last_pid, what,
+	    served ? " while the guest was using the disk; detach it, or "
+	    "restart the guest, to have it opened again" : "");
+	log_error(0, "%s: %s", v->name, v->error);
+	v->now.link = LINK_FAILED;
+	image_failed(v);
+}
+
+static void
+process_lost(struct vbd *v, const char *what)
+{
+	bool closing = v->proc.closing;
+
+	if (!closing)
+		process_kill(&v->proc, v->domid, v->devid);
+	v->io = sd_event_source_disable_unref(v->io);
+	v->last_pid = v->proc.pid;
+	process_end(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+	v->adopting = false;
+	v->lock_wait = false;
+	v->lock_deadline = 0;
+	if (!closing) {
+		disk_died(v, what);
+		return;
+	}
+	if (v->now.link != LINK_FAILED)
+		v->now.link = LINK_DOWN;
+	vbd_touch(v);
+}
+
+/* A message that cannot be sent means a process that cannot be used. */
+static void
+tell(struct vbd *v, struct message *m)
+{
+	int rc;
+
+	m->generation = v->generation;
+	rc = process_send(&v->proc, m);
+	if (rc == -EPIPE)
+		process_lost(v, "ended");
+	else if (rc < 0)
+		process_lost(v, rc == -EAGAIN ? "reads no messages" :
+		    strerror(-rc));
+}
+
+/* ---- what the vbd asks for ---------------------------------------------- */
+
+static int on_process(sd_event_source *source, int fd, uint32_t events,
+    void *arg);
+
+static int
+watch_process(struct vbd *v)
+{
+	int rc;
+
+	rc = sd_event_add_io(v->sup->event, &v->io, v->proc.fd, EPOLLIN,
+	    on_process, v);
+	if (rc < 0) {
+		vbd_set_error(v, "cannot watch its disk process: %s",
+		    strerror(-rc));
+		log_error(0, "%s: %s", v->name, v->error);
+	}
+	return rc;
+}
+
+bool
+vbd_adopt(struct vbd *v)
+{
+	int rc;
+
+	v->looked = true;
+	rc = process_adopt(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+	if (rc < 0) {
+		if (rc != -ENOENT)
+			log_error(rc, "%s: cannot connect to its disk process",
+			    v->name);
+		return false;
+	}
+	if (watch_process(v) < 0) {
+		/* It goes on serving; the next supervisor may do better. */
+		vbd_leave_process(v);
+		return false;
+	}
+	v->adopting = true;
+	v->now.image = IMAGE_OPENING;
+	v->now.link = LINK_UNKNOWN;
+	return true;
+}
+
+/* The smallest uid of the range that no other disk has. */
+static uint32_t
+pick_uid(struct supervisor *sup)
+{
+	uint32_t uid = sup->opt.uid_base;
+	struct vbd *v;
+
+	if (uid == 0)
+		return NO_UID;
+again:
+	LIST_FOREACH(v, &sup->vbds, link) {
+		if (v->proc.fd >= 0 && v->uid == uid) {
+			uid++;
+			goto again;
+		}
+	}
+	return uid;
+}
+
+void
+vbd_open_image(struct vbd *v)
+{
+	int rc;
+
+	v->looked = true;
+	if (v->bad_spec[0] != '\0') {
+		vbd_set_error(v, "%s", v->bad_spec);
+		image_failed(v);
+		return;
+	}
+	v->uid = pick_uid(v->sup);
+	rc = process_spawn(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+	if (rc < 0) {
+		vbd_set_error(v, "cannot start a disk process: %s",
+		    strerror(-rc));
+		log_error(0, "%s: %s", v->name, v->error);
+		image_failed(v);
+		return;
+	}
+	v->now.image = IMAGE_OPENING;
+	v->now.link = LINK_DOWN;
+	if (watch_process(v) < 0)
+		process_lost(v, "cannot be watched");
+}
+
+static void
+send_open(struct vbd *v)
+{
+	struct message_open *o = &v->open;
+	struct message m;
+
+	memset(o, 0, sizeof(*o));
+	o->domid = v->domid;
+	o->devid = v->devid;
+	o->readonly = v->readonly;
+	/* A toolstack's disk may still be in use at a migration's source. */
+	o->activate = v->by_hand;
+	o->uid = v->uid;
+	snprintf(o->uuid, sizeof(o->uuid), "%s", v->uuid);
+	snprintf(o->backend, sizeof(o->backend), "%s", v->path);
+	snprintf(o->spec, sizeof(o->spec), "%s", v->spec);
+
+	message_init(&m, MSG_OPEN);
+	m.u.open = *o;
+	tell(v, &m);
+}
+
+void
+vbd_close_process(struct vbd *v)
+{
+	struct message m;
+
+	if (v->proc.fd < 0 || v->proc.closing)
+		return;
+	v->proc.closing = true;
+	v->lock_wait = false;
+	/* Nothing can be done with it any more, but it may hold a ring. */
+	if (v->now.image != IMAGE_FAILED)
+		v->now.image = IMAGE_NONE;
+	if (v->now.link != LINK_DOWN && v->now.link != LINK_FAILED)
+		v->now.link = LINK_DRAINING;
+	message_init(&m, MSG_CLOSE);
+	tell(v, &m);
+}
+
+void
+vbd_leave_process(struct vbd *v)
+{
+	v->io = sd_event_source_disable_unref(v->io);
+	if (v->proc.fd >= 0)
+		close(v->proc.fd);
+	process_init(&v->proc);
+}
+
+void
+vbd_kill_process(struct vbd *v)
+{
+	v->proc.closing = false;
+	if (v->proc.fd >= 0)
+		process_lost(v, "was killed");
+}
+
+void
+vbd_connect(struct vbd *v)
+{
+	struct message m;
+
+	v->lock_wait = false;
+	v->now.link = LINK_CONNECTING;
+	v->generation++;
+	message_init(&m, MSG_CONNECT);
+	m.u.connect = v->ring;
+	tell(v, &m);
+}
+
+void
+vbd_disconnect(struct vbd *v)
+{
+	struct message m;
+
+	if (v->lock_wait) {
+		/* Asked for, refused, and not yet asked for again. */
+		v->lock_wait = false;
+		v->lock_deadline = 0;
+		v->now.link = LINK_DOWN;
+		return;
+	}
+	v->now.link = LINK_DRAINING;
+	message_init(&m, MSG_DISCONNECT);
+	tell(v, &m);
+}
+
+/* ---- what the process says ---------------------------------------------- */
+
+/*
+ * Which ring an adopted process serves.  It is only ever compared with what
+ * the frontend shows, so that a frontend which has changed its mind meanwhile is
+ * noticed.
+ */
+static void
+read_ring(struct vbd *v)
+{
+	const struct page *page;
+	char path[128];
+
+	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
+	    v->devid, "page");
+	memset(&v->ring, 0, sizeof(v->ring));
+	if (page_open(path, &page) < 0)
+		return;
+	v->ring.abi = page->header.abi;
+	v->ring.nr_queues = 1;
+	v->ring.ring[0].order = page->queue[0].order;
+	v->ring.ring[0].port = page->queue[0].port;
+	memcpy(v->ring.ring[0].gref, page->queue[0].gref,
+	    sizeof(v->ring.ring[0].gref));
+	page_close(page);
+}
+
+static void
+on_adopted(struct vbd *v, const struct message *m)
+{
+	const struct message_hello *h = &m->u.hello;
+
+	v->adopting = false;
+	v->proc.pid = h->pid;
+	v->uid = h->open.uid;
+	v->generation = m->generation;
+	v->now.link = h->phase == PHASE_CONNECTED ? LINK_READY : LINK_DOWN;
+	if (h->phase == PHASE_EMPTY || !v->claimed ||
+	    h->open.readonly != v->readonly ||
+	    strcmp(h->open.spec, v->spec) != 0 ||
+	    strcmp(h->open.backend, v->path) != 0) {
+		log_info("%s: closing process %d, left over from another disk",
+		    v->name, h->pid);
+		vbd_close_process(v);
+		return;
+	}
+	v->open = h->open;
+	v->geometry = m->geometry;
+	v->now.image = IMAGE_OPEN;
+	if (h->phase == PHASE_CONNECTED) {
+		read_ring(v);
+		if (v->now.ours != XenbusStateInitWait)
+			v->now.link = LINK_UP;
+	}
+	log_info("%s: found again, process %d", v->name, h->pid);
+}
+
+static int
+on_hello(struct vbd *v, const struct message *m)
+{
+	const struct message_hello *h = &m->u.hello;
+
+	if (v->proc.hello || h->domid != v->domid || h->devid != v->devid)
+		return -EPROTO;
+	v->proc.hello = true;
+	if (v->proc.closing) {
+		if (v->proc.pid == 0)
+			v->proc.pid = h->pid;
+	} else if (v->orphan) {
+		v->proc.pid = h->pid;
+		v->open = h->open;
+	} else if (v->adopting) {
+		on_adopted(v, m);
+	} else if (h->phase == PHASE_EMPTY) {
+		send_open(v);
+	} else {
+		return -EPROTO;
+	}
+	return 0;
+}
+
+static int
+on_opened(struct vbd *v, const struct message *m)
+{
+	if (v->proc.closing)
+		return 0;
+	if (v->now.image != IMAGE_OPENING || v->adopting)
+		return -EPROTO;
+	if (m->error < 0) {
+		vbd_set_error(v, "%s", m->why);
+		log_error(0, "%s: cannot open %s: %s", v->name, v->spec, m->why);
+		image_failed(v);
+		vbd_close_process(v);
+		return 0;
+	}
+	v->geometry = m->geometry;
+	v->now.image = IMAGE_OPEN;
+	log_info("%s: %s is open, %llu bytes%s", v->name, v->spec,
+	    (unsigned long long)v->geometry.size,
+	    v->geometry.readonly ? ", read-only" : "");
+	return 0;
+}
+
+/* Somebody else has the image, or the process is still busy: try again. */
+static void
+wait_for_lock(struct vbd *v, const char *why)
+{
+	uint64_t now = clock_us();
+
+	if (v->lock_deadline == 0) {
+		v->lock_deadline = now + LOCK_WAIT_US;
+		log_info("%s: waiting up to %u s for the image: %s", v->name,
+		    LOCK_WAIT_US / 1000000, why);
+	}
+	if (now >= v->lock_deadline) {
+		v->lock_deadline = 0;
+		vbd_link_failed(v, why);
+		return;
+	}
+	v->lock_wait = true;
+	vbd_set_error(v, "waiting for the image: %s", why);
+	vbd_touch_later(v, LOCK_RETRY_US);
+}
+
+static int
+on_connected(struct vbd *v, const struct message *m)
+{
+	if (v->proc.closing || v->now.link == LINK_DRAINING)
+		return 0;
+	if (m->generation != v->generation || v->now.link != LINK_CONNECTING) {
+		/*
+		 * An answer to our predecessor.  Nobody knows any more which
+		 * ring that is.
+		 */
+		v->lock_wait = false;
+		if (m->error == 0)
+			vbd_disconnect(v);
+		return 0;
+	}
+	if (m->error == -EAGAIN || m->error == -EBUSY) {
+		wait_for_lock(v, m->why);
+		return 0;
+	}
+	v->lock_deadline = 0;
+	if (m->error < 0) {
+		vbd_link_failed(v, m->why);
+		return 0;
+	}
+	v->geometry = m->geometry;
+	v->now.link = LINK_READY;
+	return 0;
+}
+
+static int
+on_disconnected(struct vbd *v, const struct message *m)
+{
+	if (m->error < 0) {
+		vbd_set_error(v, "%s", m->why);
+		log_error(0, "%s: after disconnecting: %s", v->name, m->why);
+	}
+	if (!v->proc.closing && v->now.link == LINK_DRAINING)
+		v->now.link = LINK_DOWN;
+	return 0;
+}
+
+static int
+on_broken(struct vbd *v, const struct message *m)
+{
+	if (m->generation != v->generation ||
+	    (v->now.link != LINK_READY && v->now.link != LINK_UP))
+		return 0;
+	vbd_set_error(v, "%s", m->why);
+	log_guest(&v->limit, "%s: no longer served: %s", v->name, m->why);
+	v->now.link = LINK_BROKEN;
+	failed(v);
+	return 0;
+}
+
+static int
+on_message(struct vbd *v, const struct message *m)
+{
+	if (m->type != MSG_HELLO && !v->proc.hello)
+		return -EPROTO;
+	switch (m->type) {
+	case MSG_HELLO:
+		return on_hello(v, m);
+	case MSG_OPENED:
+		return on_opened(v, m);
+	case MSG_CONNECTED:
+		return on_connected(v, m);
+	case MSG_DISCONNECTED:
+		return on_disconnected(v, m);
+	case MSG_BROKEN:
+		return on_broken(v, m);
+	case MSG_CLOSED:
+		if (m->error < 0)
+			log_error(0, "%s: on closing: %s", v->name, m->why);
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+static int
+on_process(sd_event_source *source, int fd, uint32_t events, void *arg)
+{
+	struct vbd *v = arg;
+	struct message m;
+	int i, rc = 0;
+
+	(void)source;
+	(void)events;
+	/* A process that never stops talking is not to keep the others waiting. */
+	for (i = 0; i < MESSAGES_MAX && v->proc.fd == fd; i++) {
+		rc = message_recv(fd, &m);
+		if (rc == 0)
+			rc = on_message(v, &m);
+		if (rc < 0)
+			break;
+	}
+	if (rc < 0 && rc != -EAGAIN && v->proc.fd == fd) {
+		if (rc != -EPIPE)
+			v->proc.closing = false;	/* have it killed */
+		process_lost(v, rc == -EPIPE ? "died" :
+		    "sent a message that makes no sense and was killed");
+	}
+	vbd_touch(v);
+	return 0;
+}
+
+void
+vbd_reaped(struct supervisor *sup, pid_t pid, int status)
+{
+	const char *name = "a disk process";
+	struct vbd *v;
+
+	LIST_FOREACH(v, &sup->vbds, link) {
+		if (v->proc.pid != pid && v->last_pid != pid)
+			continue;
+		name = v->name;
+		if (v->proc.pid == pid)
+			v->proc.child = false;	/* the number may be reused */
+		break;
+	}
+	if (WIFSIGNALED(status))
+		log_error(0, "%s: process %d was ended by signal %d", name,
+		    (int)pid, WTERMSIG(status));
+	else if (WEXITSTATUS(status) == PROCESS_NOT_STARTED)
+		log_error(0, "%s: process %d could not be started", name,
+		    (int)pid);
+	else if (WEXITSTATUS(status) != 0)
+		log_error(0, "%s: process %d ended with exit status %d", name,
+		    (int)pid, WEXITSTATUS(status));
+}
