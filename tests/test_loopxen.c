@@ -324,6 +324,28 @@ ungrant_against_copies(void **state)
 	print_message("busy %u times\n", busy);
 }
 
+/* A grant that cannot be taken back stays valid all the while. */
+static void
+busy_grant_stays_valid(void **state)
+{
+	struct rig	*r = *state;
+	struct copier	 c = { .rig = r, .ref = rig_grant(r, 9, false) };
+	int64_t		 end = rig_now_ms() + 200;
+	pthread_t	 t;
+	void		*m;
+
+	m = xengnttab_map_grant_ref(r->gnt, DOMID, c.ref, PROT_READ);
+	assert_non_null(m);
+	assert_int_equal(pthread_create(&t, NULL, copier_main, &c), 0);
+	while (rig_now_ms() < end)
+		assert_int_equal(loopguest_ungrant(r->guest, c.ref), -EBUSY);
+	atomic_store(&c.stop, true);
+	assert_int_equal(pthread_join(t, NULL), 0);
+	assert_true(atomic_load(&c.done) > 0);
+	assert_int_equal(rig_counters(r).copy_errors, 0);
+	assert_int_equal(xengnttab_unmap(r->gnt, m, 1), 0);
+}
+
 /* ---- faults and costs ------------------------------------------------------------ */
 
 static void
@@ -416,6 +438,7 @@ main(void)
 		RIG_TEST(pins_hold_a_grant),
 		RIG_TEST(revoked_by_force),
 		RIG_TEST(ungrant_against_copies),
+		RIG_TEST(busy_grant_stays_valid),
 		RIG_TEST(faults_hit_the_nth),
 		RIG_TEST(costs_spin),
 		RIG_TEST(what_is_not_there),

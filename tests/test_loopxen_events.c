@@ -129,6 +129,7 @@ closed_end_can_be_bound_again(void **state)
 	assert_int_equal(xenevtchn_bind_interdomain(r->evt, DOMID,
 	    loopguest_port_number(p)), -1);
 	assert_int_equal(errno, EINVAL);
+	assert_int_equal(loopguest_port_notify(p), 0);
 	assert_int_equal(xenevtchn_unbind(r->evt, port), 0);
 	assert_false(loopguest_port_bound(p));
 	assert_int_equal(loopguest_port_notify(p), 0);	/* lost, no error */
@@ -436,6 +437,13 @@ killed_guest_is_destroyed(void **state)
 
 /* ---- behind the shipped filter -------------------------------------------------------------- */
 
+/* Death to every other call; sanitizers make some of their own. */
+#ifdef RINGBACK_SANITIZED
+#define OTHER_CALLS	SCMP_ACT_LOG
+#else
+#define OTHER_CALLS	SCMP_ACT_KILL_PROCESS
+#endif
+
 /* What the disk process may still call once a guest is connected. */
 static int
 sandbox(void)
@@ -445,7 +453,7 @@ sandbox(void)
 	    SCMP_SYS(ppoll), SCMP_SYS(futex), SCMP_SYS(clock_gettime),
 	    SCMP_SYS(close), SCMP_SYS(brk), SCMP_SYS(madvise),
 	    SCMP_SYS(exit_group) };
-	scmp_filter_ctx	 ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
+	scmp_filter_ctx	 ctx = seccomp_init(OTHER_CALLS);
 	int		 error = ctx == NULL;
 
 	if (mlockall(MCL_CURRENT) == -1 && errno != EPERM && errno != ENOMEM)

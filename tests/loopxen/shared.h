@@ -36,7 +36,7 @@
 #define LX_PAGE		4096u
 #define LX_PORTS	4096u		/* per domain; 0 is never used */
 #define LX_GREFS	32768u		/* 64 grant frames, Xen's default */
-#define LX_SLOT_WORDS	3u
+#define LX_SLOT_WORDS	7u
 #define LX_SLOTS	(64u * LX_SLOT_WORDS)
 #define LX_SHARDS	16u
 #define LX_MAX_DOMID	0x7fefu		/* DOMID_FIRST_RESERVED - 1 */
@@ -132,7 +132,7 @@ static inline uint32_t lx_word_domid(uint64_t w) { return w >> 16 & 0xffff; }
 
 _Static_assert(sizeof(struct lx_domain) <= LX_PORTS_OFFSET, "header");
 _Static_assert(sizeof(struct lx_port) == 64, "one cache line per port");
-_Static_assert(sizeof(struct lx_grant) == 64, "one cache line per grant");
+_Static_assert(sizeof(struct lx_grant) == 128, "grants share no cache line");
 _Static_assert(LX_HEAD_SIZE % LX_PAGE == 0, "head ends at a page");
 _Static_assert(LX_PAGES_OFFSET % LX_PAGE == 0, "pages are pages");
 
