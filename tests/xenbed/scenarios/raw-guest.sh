@@ -71,5 +71,5 @@ verified() {
 # no_errors: the kernel has seen none on its disks
 no_errors() {
 	! dmesg | grep -i -E \
-	    'I/O error|blkfront.*(error|fail|bad)|EXT4-fs (err|warn)|Oops|BUG:'
+	    'I/O error|blkfront.*(error|fail|bad)|EXT4-fs.*(error|warn)|Oops|BUG:'
 }

@@ -89,7 +89,7 @@ missing_image() {
 	check "xl block-attach of a missing image fails" \
 	    fails succeeded $rc "$out"
 	check "xl prints ringback's own line about it" \
-	    mentions "$out" 'script: .*/srv/missing.img.*No such file'
+	    mentions "$out" '/srv/missing.img.*No such file'
 	check "the missing image has left no node" is_empty "$(nodes_of xvdd)"
 }
 
