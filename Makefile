@@ -87,6 +87,15 @@ $(O)/ringbackd: LIBS = $(DISK_LIBS) -lxenstore -lsystemd -ljansson
 $(O)/ringbackd: $(SUPERVISOR) $(DISK)
 	$(LINK)
 
+TESTS += $(O)/test_device $(O)/test_xenstore
+$(O)/test_device: LIBS = -lcmocka
+$(O)/test_device: $(O)/tests/test_device.o $(O)/blkback/device.o
+	$(LINK)
+$(O)/test_xenstore: LIBS = -lcmocka -lxenstore
+$(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
+    $(patsubst %,$(O)/blkback/%.o,frontend log message vdev xenstore)
+	$(LINK)
+
 # ---- fuzz targets -----------------------------------------------------------
 # `check` runs each on its corpus and on damaged copies of it; `fuzz` runs
 # libFuzzer (clang) for FUZZ_SECONDS each, and keeps what it finds in $(O).
