@@ -133,8 +133,8 @@ $(O)/ringback: $(O)/tools/ringback.o
 	$(LINK)
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
-         tests/test_hotplug.sh
-$(O)/test_cli: LIBS = -lcmocka -ljansson -lpthread
+         tests/test_hotplug.sh tests/test_install.sh
+$(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o
 	$(LINK)
 $(O)/test_log $(O)/test_spec: LIBS = -lcmocka -laio
@@ -187,6 +187,19 @@ loopxen: ## build the libraries, broker and xenstored of loopxen
 loopxen: $(LOOPXEN)
 .PHONY: loopxen
 
+# ---- where things go ---------------------------------------------------------
+PREFIX       = /usr/local
+SBINDIR      = $(PREFIX)/sbin
+BINDIR       = $(PREFIX)/bin
+MANDIR       = $(PREFIX)/share/man
+UNITDIR      = $(PREFIX)/lib/systemd/system
+XENSCRIPTDIR = /etc/xen/scripts
+MODPROBEDIR  = /etc/modprobe.d
+DIRS = $(addprefix $(DESTDIR),$(SBINDIR) $(BINDIR) $(MANDIR)/man8 $(UNITDIR) \
+       $(XENSCRIPTDIR) $(MODPROBEDIR))
+MANS = $(wildcard tools/*.8)
+SOURCES = $(sort $(shell find blkback drivers ring tests tools -name '*.[ch]'))
+
 # ---- what to do ------------------------------------------------------------
 all: ## build (the default)
 all: $$(PROGRAMS)
@@ -204,6 +217,34 @@ deps-lint: ## ... what lint needs
 deps-xen: ## ... what check-xen needs
 	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_XEN)
 
+lint: ## look at what no test sees: format, layers, clang-tidy, cppcheck
+lint: deps-lint
+	$(Q)sh tests/check-includes.sh
+	$(Q)sh tests/check-lines.sh
+	$(Q)tests/check-format $(SOURCES)
+	$(Q)sh tests/check-code.sh $(filter %.c,$(SOURCES))
+
+install: ## install below DESTDIR, PREFIX (/usr/local)
+install: $$(PROGRAMS)
+	install -d $(DIRS)
+	install -m 755 $(O)/ringbackd $(DESTDIR)$(SBINDIR)/ringbackd
+	install -m 755 $(O)/ringback $(DESTDIR)$(BINDIR)/ringback
+	install -m 644 $(MANS) $(DESTDIR)$(MANDIR)/man8
+	install -m 644 tools/ringback-modprobe.conf \
+	    $(DESTDIR)$(MODPROBEDIR)/ringback.conf
+	sed 's|@BINDIR@|$(BINDIR)|' tools/block-ringback \
+	    >$(DESTDIR)$(XENSCRIPTDIR)/block-ringback
+	chmod 755 $(DESTDIR)$(XENSCRIPTDIR)/block-ringback
+	sed 's|@SBINDIR@|$(SBINDIR)|' tools/ringbackd.service \
+	    >$(DESTDIR)$(UNITDIR)/ringbackd.service
+
+uninstall: ## remove what install installed
+	rm -f $(DESTDIR)$(SBINDIR)/ringbackd $(DESTDIR)$(BINDIR)/ringback \
+	    $(MANS:tools/%=$(DESTDIR)$(MANDIR)/man8/%) \
+	    $(DESTDIR)$(MODPROBEDIR)/ringback.conf \
+	    $(DESTDIR)$(XENSCRIPTDIR)/block-ringback \
+	    $(DESTDIR)$(UNITDIR)/ringbackd.service
+
 clean: ## remove what was built
 	rm -rf build build-*
 
@@ -211,5 +252,5 @@ help: ## print this
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-12s %s\n", $$1, $$2 }' \
 	    $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all check check-xen clean deps deps-lint deps-xen help
+.PHONY: all check check-xen clean deps deps-lint deps-xen help install lint uninstall
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

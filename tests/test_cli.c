@@ -227,7 +227,7 @@ static void
 check_as(const struct call *c, uid_t uid)
 {
 	static struct play p;
-	pthread_t thread;
+	pthread_t thread = 0;
 	char *out, *err;
 	int out_fd, err_fd, status;
 
@@ -270,12 +270,12 @@ test_commands(void **state)
 		  "\"xvdb\", \"spec\": \"raw,poll=off:/srv/b:1.img\", "
 		  "\"readonly\": false, \"wait\": true, \"timeout\": 30}",
 		  0, "xvdb is connected to web1\n", { NULL } },
-		{ { "attach", "--readonly", "7", "xvdb", "--timeout", "3600",
+		{ { "attach", "--readonly", "7", "xvdb", "--timeout", "86400",
 		    "raw:/\xc3\xa4", "--no-wait" },
 		  ANSWERS_BYTES, OK,
 		  "{\"op\": \"attach\", \"domain\": \"7\", \"vdev\": "
 		  "\"xvdb\", \"spec\": \"raw:/\xc3\xa4\", "
-		  "\"readonly\": true, \"wait\": false, \"timeout\": 3600}",
+		  "\"readonly\": true, \"wait\": false, \"timeout\": 86400}",
 		  0, "xvdb is offered to 7\n", { NULL } },
 		{ { "detach", "web1", "xvdb" }, ANSWERS, OK,
 		  "{\"op\": \"detach\", \"domain\": \"web1\", "
@@ -335,7 +335,9 @@ test_list(void **state)
 		  "\"Initialising\", \"spec\": \"raw,poll=off:/b\", "
 		  "\"pid\": null, \"size\": 1610613248, \"readonly\": true, "
 		  "\"error\": \"open /b: No such file\\nor directory\"},"
-		  "{\"domid\": 13, \"size\": 1023, \"spec\": \"x\"}]}",
+		  "{\"domid\": 13, \"size\": 1023, \"spec\": \"x\"},"
+		  "{\"domid\": 0, \"domain\": \"\", \"size\": 0, "
+		  "\"pid\": 0}]}",
 		  "{\"op\": \"list\"}", 0,
 		  "DOMAIN  NAME       VDEV  KIND      BACKEND    FRONTEND"
 		  "      SIZE  MODE  PID  SPEC\n"
@@ -345,7 +347,9 @@ test_list(void **state)
 		  "Initialising  1.5G  ro    -    raw,poll=off:/b\n"
 		  "        open /b: No such file?or directory\n"
 		  "13      -          -     -         -          -"
-		  "             1023  -     -    x\n", { NULL } },
+		  "             1023  -     -    x\n"
+		  "0       -          -     -         -          -"
+		  "             -     -     -    -\n", { NULL } },
 		{ { "list", "--json" }, ANSWERS,
 		  "{\"ok\": true, \"disks\": []}", NULL, 0,
 		  "{\"ok\":true,\"disks\":[]}\n", { NULL } },
@@ -562,15 +566,15 @@ test_misuse(void **state)
 		{ { "detach", "7", "xvdb", "--timeout" }, ANSWERS, OK, NULL, 2,
 		  "", { "--timeout", USED } },
 		{ { "detach", "7", "xvdb", "--timeout", "0" }, ANSWERS, OK,
-		  NULL, 2, "", { "--timeout 0", "1 to 3600", USED } },
-		{ { "detach", "7", "xvdb", "--timeout", "3601" }, ANSWERS, OK,
-		  NULL, 2, "", { "--timeout 3601", "1 to 3600" } },
+		  NULL, 2, "", { "--timeout 0", "1 to 86400", USED } },
+		{ { "detach", "7", "xvdb", "--timeout", "86401" }, ANSWERS, OK,
+		  NULL, 2, "", { "--timeout 86401", "1 to 86400" } },
 		{ { "detach", "7", "xvdb", "--timeout", "1s" }, ANSWERS, OK,
-		  NULL, 2, "", { "--timeout 1s", "1 to 3600" } },
+		  NULL, 2, "", { "--timeout 1s", "1 to 86400" } },
 		{ { "detach", "7", "xvdb", "--timeout", "" }, ANSWERS, OK, NULL,
-		  2, "", { "1 to 3600" } },
+		  2, "", { "1 to 86400" } },
 		{ { "detach", "7", "xvdb", "--timeout", " 1" }, ANSWERS, OK,
-		  NULL, 2, "", { "1 to 3600" } },
+		  NULL, 2, "", { "1 to 86400" } },
 		{ { "hotplug", "online" }, ANSWERS, OK, NULL, 2, "",
 		  { "online", "add or remove" } },
 		{ { "-env", "A=1", "hotplug", "add" }, ANSWERS, OK, NULL, 2, "",

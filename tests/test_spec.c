@@ -352,8 +352,8 @@ test_long_words(void **state)
 	snprintf(text, sizeof(text), "raw,cache=%0400d:/x", 0);
 	refused(text, value);
 	memset(text, '1', sizeof(text));
-	memcpy(text, "raw,poll=", 9);
-	strcpy(text + 400, ":/x");
+	memcpy(text, "raw,poll=", strlen("raw,poll="));
+	memcpy(text + 400, ":/x", sizeof(":/x"));
 	refused(text, number);
 	snprintf(text, sizeof(text), "%0400d:/x", 0);
 	refused(text, format);

@@ -30,7 +30,7 @@
 
 #define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
 #define GRACE       5		/* seconds that we wait after the daemon's */
-#define TIMEOUT_MAX 3600	/* seconds */
+#define TIMEOUT_MAX 86400	/* seconds; a day, as the daemon's */
 #define ANSWER_MAX  (64u << 20)	/* bytes; a list of many disks */
 
 enum { DONE = 0, FAILED = 1, MISUSED = 2 };
@@ -481,23 +481,27 @@ static const struct column {
 	{ "SPEC",     "spec" },
 };
 
-/* The text of one cell: borrowed from the answer or put into 'buf'. */
+/*
+ * The text of one cell: borrowed from the answer or put into 'buf'.  Of a disk
+ * that is not open there is no size, without a process no pid: these are 0.
+ */
 static const char *
 cell_text(const json_t *disk, const struct column *col, char *buf, size_t size)
 {
 	const json_t *v = json_object_get(disk, col->key);
+	json_int_t n = json_integer_value(v);
 
-	if (json_is_string(v))
+	snprintf(buf, size, "-");
+	if (json_is_string(v) && json_string_value(v)[0] != '\0')
 		return json_string_value(v);
-	if (json_is_integer(v) && strcmp(col->key, "size") == 0)
-		format_bytes((uint64_t)json_integer_value(v), buf, size);
-	else if (json_is_integer(v))
-		snprintf(buf, size, "%" JSON_INTEGER_FORMAT,
-		    json_integer_value(v));
-	else if (json_is_boolean(v))
+	if (json_is_boolean(v))
 		snprintf(buf, size, "%s", json_is_true(v) ? "ro" : "rw");
-	else
-		snprintf(buf, size, "-");
+	if (!json_is_integer(v))
+		return buf;
+	if (strcmp(col->key, "size") == 0 && n > 0)
+		format_bytes((uint64_t)n, buf, size);
+	else if (n != 0 || strcmp(col->key, "domid") == 0)
+		snprintf(buf, size, "%" JSON_INTEGER_FORMAT, n);
 	return buf;
 }
 
@@ -688,7 +692,7 @@ parse_options(int argc, char **argv, struct call *c)
 			c->run_dir = optarg;
 		if (opt == OPT_TIMEOUT &&
 		    parse_timeout(optarg, &c->timeout) != DONE)
-			return misused(c, "--timeout %s: 1 to 3600 (seconds)",
+			return misused(c, "--timeout %s: 1 to 86400 (seconds)",
 			    optarg);
 	}
 	return DONE;
