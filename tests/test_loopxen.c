@@ -18,7 +18,7 @@
 
 #include "tests/loopxen/rig.h"
 
-/* ---- grants ------------------------------------------------------------------ */
+/* ---- grants ----------------------------------------------------------- */
 
 static void
 copies_both_ways(void **state)
@@ -346,7 +346,7 @@ busy_grant_stays_valid(void **state)
 	assert_int_equal(xengnttab_unmap(r->gnt, m, 1), 0);
 }
 
-/* ---- faults and costs ------------------------------------------------------------ */
+/* ---- faults and costs ------------------------------------------------- */
 
 static void
 faults_hit_the_nth(void **state)

@@ -22,7 +22,7 @@
 
 #include "tests/loopxen/rig.h"
 
-/* ---- events ------------------------------------------------------------------------ */
+/* ---- events ----------------------------------------------------------- */
 
 static void
 masked_until_unmask(void **state)
@@ -227,7 +227,7 @@ opened_from_a_descriptor(void **state)
 	loopguest_port_close(p);
 }
 
-/* ---- counters ------------------------------------------------------------------------- */
+/* ---- counters --------------------------------------------------------- */
 
 static void
 counted_per_domain(void **state)
@@ -288,7 +288,7 @@ counted_per_domain(void **state)
 	loopguest_destroy(other);
 }
 
-/* ---- deaths ------------------------------------------------------------------------------ */
+/* ---- deaths ----------------------------------------------------------- */
 
 static bool
 port_is_unbound(struct rig *r, void *arg)
@@ -435,7 +435,7 @@ killed_guest_is_destroyed(void **state)
 	loopguest_destroy(again);
 }
 
-/* ---- behind the shipped filter -------------------------------------------------------------- */
+/* ---- behind the shipped filter ---------------------------------------- */
 
 /* Death to every other call; sanitizers make some of their own. */
 #ifdef RINGBACK_SANITIZED
@@ -520,7 +520,7 @@ works_behind_the_filter(void **state)
 	loopguest_port_close(p);
 }
 
-/* ---- xenstored ------------------------------------------------------------------------------- */
+/* ---- xenstored -------------------------------------------------------- */
 
 /* Wait for the watch with this token. */
 static void

@@ -66,15 +66,15 @@ struct client {
 struct answer {
 	struct lx_msg	 msg;
 	int		 fds[LX_MSG_FDS];	/* borrowed */
-	int		 sent;			/* came with the request, or -1 */
+	int		 sent;		/* came with the request, or -1 */
 };
 
-static LIST_HEAD(, domain)	domains = LIST_HEAD_INITIALIZER(domains);
-static LIST_HEAD(, events)	handles = LIST_HEAD_INITIALIZER(handles);
-static uint32_t			last_id;
-static int			idle;	/* for events that wake nobody */
+static LIST_HEAD(domains, domain) domains = LIST_HEAD_INITIALIZER(domains);
+static LIST_HEAD(handles, events) handles = LIST_HEAD_INITIALIZER(handles);
+static uint32_t	last_id;
+static int	idle;	/* for events that wake nobody */
 
-/* ---- domains and handles ----------------------------------------------------- */
+/* ---- domains and handles ---------------------------------------------- */
 
 static struct domain *
 domain_find(uint32_t domid)
@@ -87,15 +87,16 @@ domain_find(uint32_t domid)
 	return NULL;
 }
 
-static int
-domain_new(uint32_t domid, uint32_t npages, struct domain **dp)
+/* NULL and errno */
+static struct domain *
+domain_new(uint32_t domid, uint32_t npages)
 {
 	size_t		 size = lx_domain_size(npages);
 	struct domain	*d;
 	int		 error;
 
 	if ((d = calloc(1, sizeof(*d))) == NULL)
-		return -ENOMEM;
+		return NULL;
 	d->domid = domid;
 	d->fd = memfd_create("loopxen-domain", MFD_CLOEXEC |
 	    MFD_ALLOW_SEALING);
@@ -113,28 +114,26 @@ domain_new(uint32_t domid, uint32_t npages, struct domain **dp)
 	d->dom->domid = domid;
 	d->dom->npages = npages;
 	LIST_INSERT_HEAD(&domains, d, entry);
-	*dp = d;
-	return 0;
+	return d;
  fail:
-	error = -errno;
+	error = errno;
 	if (d->fd != -1)
 		close(d->fd);
 	free(d);
-	return error;
+	errno = error;
+	return NULL;
 }
 
-static int
-events_new(struct domain *d, uint32_t flags, struct events **evp)
+static struct events *
+events_new(struct domain *d, uint32_t flags)
 {
 	struct events	*ev;
-	int		 error;
 
 	if ((ev = calloc(1, sizeof(*ev))) == NULL)
-		return -ENOMEM;
+		return NULL;
 	if ((ev->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE)) == -1) {
-		error = -errno;
-		free(ev);
-		return error;
+		free(ev);	/* keeps errno */
+		return NULL;
 	}
 	ev->id = ++last_id;
 	ev->clients = 1;
@@ -142,8 +141,7 @@ events_new(struct domain *d, uint32_t flags, struct events **evp)
 	ev->only = ANY_DOMID;
 	ev->domain = d;
 	LIST_INSERT_HEAD(&handles, ev, entry);
-	*evp = ev;
-	return 0;
+	return ev;
 }
 
 static struct events *
@@ -157,7 +155,7 @@ events_find(uint32_t id)
 	return NULL;
 }
 
-/* ---- ports ---------------------------------------------------------------------- */
+/* ---- ports ------------------------------------------------------------ */
 
 static void
 port_link(struct lx_port *p, enum lx_state state, uint32_t domid,
@@ -250,7 +248,7 @@ virq_raise(struct domain *d, uint32_t virq)
 	}
 }
 
-/* ---- endings ----------------------------------------------------------------------- */
+/* ---- endings ---------------------------------------------------------- */
 
 static void
 domain_destroy(struct domain *d)
@@ -325,7 +323,7 @@ client_end(struct client *c)
 	free(c);
 }
 
-/* ---- requests ------------------------------------------------------------------------ */
+/* ---- requests --------------------------------------------------------- */
 
 /* A handle's own domain: a backend's is made when it is first used. */
 static int
@@ -335,7 +333,9 @@ own_domain(const struct lx_msg *msg, struct domain **dp)
 		return -EINVAL;
 	if ((*dp = domain_find(msg->domid)) != NULL)
 		return 0;
-	return msg->flags & LX_GUEST ? -ESRCH : domain_new(msg->domid, 0, dp);
+	if (msg->flags & LX_GUEST)
+		return -ESRCH;
+	return (*dp = domain_new(msg->domid, 0)) != NULL ? 0 : -errno;
 }
 
 static bool
@@ -375,9 +375,10 @@ op_events(struct client *c, struct answer *a)
 
 	if (client_used(c))
 		return -EBUSY;
-	if ((error = own_domain(&a->msg, &d)) != 0 ||
-	    (error = events_new(d, a->msg.flags, &c->events)) != 0)
+	if ((error = own_domain(&a->msg, &d)) != 0)
 		return error;
+	if ((c->events = events_new(d, a->msg.flags)) == NULL)
+		return -errno;
 	answer_events(a, c->events);
 	return 0;
 }
@@ -424,8 +425,6 @@ op_adopt(struct client *c, struct answer *a)
 static int
 op_create(struct client *c, struct answer *a)
 {
-	int	error;
-
 	if (client_used(c))
 		return -EBUSY;
 	if (a->msg.domid == 0 || a->msg.domid > LX_MAX_DOMID ||
@@ -433,10 +432,11 @@ op_create(struct client *c, struct answer *a)
 		return -EINVAL;
 	if (domain_find(a->msg.domid) != NULL)
 		return -EEXIST;
-	error = domain_new(a->msg.domid, a->msg.value, &c->domain);
-	if (error == 0)
-		a->fds[0] = c->domain->fd;
-	return error;
+	c->domain = domain_new(a->msg.domid, a->msg.value);
+	if (c->domain == NULL)
+		return -errno;
+	a->fds[0] = c->domain->fd;
+	return 0;
 }
 
 /* Answer: the file; port: number of pages; value: our slot in it */
@@ -639,7 +639,7 @@ static int (*const ops[LX_OP_LAST])(struct client *, struct answer *) = {
 	[LX_OP_INFO] = op_info,
 };
 
-/* ---- the socket ------------------------------------------------------------------------ */
+/* ---- the socket ------------------------------------------------------- */
 
 union control {
 	struct cmsghdr	align;
@@ -778,13 +778,12 @@ broker_domain0(void)
 {
 	struct domain	*zero;
 	struct events	*kernel;
-	int		 error;
 
 	if ((idle = eventfd(0, EFD_CLOEXEC)) == -1)
 		err(1, "eventfd");
-	if ((error = domain_new(0, 0, &zero)) != 0 ||
-	    (error = events_new(zero, LX_UNCOUNTED, &kernel)) != 0)
-		errx(1, "cannot make domain 0: %s", strerror(-error));
+	if ((zero = domain_new(0, 0)) == NULL ||
+	    (kernel = events_new(zero, LX_UNCOUNTED)) == NULL)
+		err(1, "cannot make domain 0");
 	if (port_new(kernel) != LX_XENBUS_PORT)
 		errx(1, "domain 0's first port is not %u", LX_XENBUS_PORT);
 	port_link(lx_domain_port(zero->dom, LX_XENBUS_PORT), LX_UNBOUND, 0,

@@ -156,7 +156,7 @@ xencall5(xencall_handle *h, unsigned int op, uint64_t arg1, uint64_t arg2,
 	return result(-ENOSYS);
 }
 
-/* ---- memory for arguments: any will do ---------------------------------- */
+/* ---- memory for arguments: any will do -------------------------------- */
 
 void *
 xencall_alloc_buffer_pages(xencall_handle *h, size_t nr_pages)

@@ -116,20 +116,20 @@ lx_call(int sock, struct lx_msg *msg, int sendfd, int fds[LX_MSG_FDS])
 	return msg->op == op ? msg->error : -EPROTO;
 }
 
-int
-lx_map(int fd, size_t size, struct lx_domain **domp)
+struct lx_domain *
+lx_map(int fd, size_t size)
 {
 	struct lx_domain *dom;
 
 	dom = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (dom == MAP_FAILED)
-		return -errno;
+		return NULL;
 	if (dom->magic != LX_MAGIC) {
 		munmap(dom, size);
-		return -EPROTO;
+		errno = EPROTO;
+		return NULL;
 	}
-	*domp = dom;
-	return 0;
+	return dom;
 }
 
 static uint64_t

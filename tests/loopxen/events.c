@@ -52,7 +52,7 @@ struct lx_events {
 	uint32_t		 flags;
 	struct lx_domain	*dom;		/* our own domain's head */
 	struct lx_costs		 costs;
-	TAILQ_HEAD(, port)	 ports;
+	TAILQ_HEAD(ports, port)	 ports;
 };
 
 static int
@@ -80,7 +80,7 @@ lx_deliver(struct lx_port *port, int fd, int idle)
 	return event_write((new & ~old) & LX_READY ? fd : idle);
 }
 
-/* ---- opening ------------------------------------------------------------ */
+/* ---- opening ---------------------------------------------------------- */
 
 static int
 events_start(struct lx_events *ev, int sock, struct lx_msg *msg, int sendfd)
@@ -94,8 +94,8 @@ events_start(struct lx_events *ev, int sock, struct lx_msg *msg, int sendfd)
 		error = -EPROTO;
 	if (error == 0 && (ev->idle = eventfd(0, EFD_CLOEXEC)) == -1)
 		error = -errno;
-	if (error == 0)
-		error = lx_map(fds[1], LX_HEAD_SIZE, &ev->dom);
+	if (error == 0 && (ev->dom = lx_map(fds[1], LX_HEAD_SIZE)) == NULL)
+		error = -errno;
 	if (fds[1] != -1)
 		close(fds[1]);
 	if (error != 0) {
@@ -240,7 +240,7 @@ lx_events_fd(const struct lx_events *ev)
 	return ev->fd;
 }
 
-/* ---- ports come and go ---------------------------------------------------- */
+/* ---- ports come and go ------------------------------------------------ */
 
 static struct port *
 port_find(struct lx_events *ev, uint32_t number)
@@ -258,14 +258,12 @@ static int
 port_set_peer(struct lx_events *ev, struct port *p, const struct lx_msg *msg,
     int fds[LX_MSG_FDS])
 {
-	int	error;
-
 	port_forget_peer(p);
 	if (fds[0] == -1 || fds[1] == -1 || msg->port == 0 ||
 	    msg->port >= LX_PORTS)
 		return -EPROTO;
-	if ((error = lx_map(fds[1], LX_HEAD_SIZE, &p->peerdom)) != 0)
-		return error;
+	if ((p->peerdom = lx_map(fds[1], LX_HEAD_SIZE)) == NULL)
+		return -errno;
 	p->peer = lx_domain_port(p->peerdom, msg->port);
 	p->peerfd = fds[0];
 	fds[0] = -1;
@@ -360,13 +358,13 @@ lx_events_bind(struct lx_events *ev, uint32_t domid, uint32_t port)
 {
 	struct lx_msg	 msg = { .op = LX_OP_BIND, .domid = domid,
 			    .port = port };
-	struct port	*p;
+	struct port	*p = NULL;
 	int		 fds[LX_MSG_FDS], number, error;
 
 	lx_spin(ev->costs.call_ns);
 	pthread_mutex_lock(&ev->lock);
 	number = port_make(ev, &msg, &p, fds);
-	if (number > 0) {
+	if (p != NULL) {
 		error = port_set_peer(ev, p, &msg, fds);
 		/* What the other end sent before now is lost: raise it once */
 		if (error == 0)
@@ -409,7 +407,7 @@ lx_events_restrict(struct lx_events *ev, uint32_t domid)
 	return error;
 }
 
-/* ---- events ---------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------- */
 
 /* Count it where it concerns a frontend: there, and in its own domain. */
 static void

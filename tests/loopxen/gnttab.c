@@ -59,11 +59,11 @@ struct xengntdev_handle {
 	uint32_t		 domid;		/* ours: to whom is granted */
 	bool			 counted;
 	struct lx_costs		 costs;
-	LIST_HEAD(, peer)	 peers;
-	LIST_HEAD(, map)	 maps;
+	LIST_HEAD(peers, peer)	 peers;
+	LIST_HEAD(maps, map)	 maps;
 };
 
-/* ---- handles and domains ---------------------------------------------------- */
+/* ---- handles and domains ---------------------------------------------- */
 
 xengnttab_handle *
 xengnttab_open(struct xentoollog_logger *logger, unsigned open_flags)
@@ -138,7 +138,7 @@ peer_open(xengnttab_handle *h, uint32_t domid)
 	p->fd = fds[0];
 	p->slot = msg.value;
 	p->size = lx_domain_size(msg.port);	/* its number of pages */
-	if (p->slot >= LX_SLOTS || lx_map(p->fd, p->size, &p->dom) != 0) {
+	if (p->slot >= LX_SLOTS || (p->dom = lx_map(p->fd, p->size)) == NULL) {
 		close(p->fd);
 		goto fail;
 	}
@@ -176,7 +176,7 @@ handle_count(xengnttab_handle *h, struct peer *p, enum lx_count what,
 		lx_count(p->dom, p->slot, what, n);
 }
 
-/* ---- pins --------------------------------------------------------------------- */
+/* ---- pins ------------------------------------------------------------- */
 
 static uint64_t
 slot_bit(const struct peer *p)
@@ -202,7 +202,7 @@ grant_check(xengnttab_handle *h, struct peer *p, struct lx_grant *g,
 	return GNTST_okay;
 }
 
-/* ---- copies ---------------------------------------------------------------------- */
+/* ---- copies ----------------------------------------------------------- */
 
 static int16_t
 segment_copy(xengnttab_handle *h, struct peer *p,
@@ -340,7 +340,7 @@ xengnttab_grant_copy(xengnttab_handle *h, uint32_t count,
 	return 0;
 }
 
-/* ---- maps --------------------------------------------------------------------------- */
+/* ---- maps ------------------------------------------------------------- */
 
 static void
 page_unpin(struct page *page)
@@ -414,16 +414,14 @@ map_account(xengnttab_handle *h, const struct map *m, bool begins)
 {
 	enum lx_count	 pages = begins ? LX_MAPPED_PAGES : LX_UNMAPPED_PAGES;
 	enum lx_count	 calls = begins ? LX_MAP_CALLS : LX_UNMAP_CALLS;
-	struct peer	*last = NULL;
 
 	if (!h->counted)
 		return;
 	for (uint32_t i = 0; i < m->count; i++) {
 		struct peer	*p = m->page[i].peer;
 
-		if (p != last)
+		if (i == 0 || p != m->page[i - 1].peer)
 			handle_count(h, p, calls, 1);
-		last = p;
 		handle_count(h, p, pages, 1);
 		if (begins)
 			atomic_fetch_add(&p->dom->mapped_now[p->slot], 1);
@@ -547,6 +545,17 @@ map_end(xengnttab_handle *h, struct map *m)
 }
 
 /* A map ends as it began: its whole length from its first address. */
+static struct map *
+map_find(xengnttab_handle *h, const void *addr, uint32_t count)
+{
+	struct map	*m;
+
+	LIST_FOREACH(m, &h->maps, entry)
+		if (m->addr == addr && m->count == count)
+			return m;
+	return NULL;
+}
+
 int
 xengnttab_unmap(xengnttab_handle *h, void *start_address, uint32_t count)
 {
@@ -555,10 +564,7 @@ xengnttab_unmap(xengnttab_handle *h, void *start_address, uint32_t count)
 
 	lx_spin(h->costs.call_ns);
 	pthread_mutex_lock(&h->lock);
-	LIST_FOREACH(m, &h->maps, entry)
-		if (m->addr == start_address)
-			break;
-	if (m != NULL && m->count == count)
+	if ((m = map_find(h, start_address, count)) != NULL)
 		error = map_end(h, m);
 	pthread_mutex_unlock(&h->lock);
 	if (error != 0) {
@@ -590,7 +596,7 @@ xengnttab_close(xengnttab_handle *h)
 	return 0;
 }
 
-/* ---- what no block backend calls ---------------------------------------------- */
+/* ---- what no block backend calls -------------------------------------- */
 
 static int
 unsupported(void)

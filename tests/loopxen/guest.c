@@ -45,7 +45,7 @@ struct loopguest_port {
 	uint32_t		 number;
 };
 
-/* ---- the domain ------------------------------------------------------------ */
+/* ---- the domain ------------------------------------------------------- */
 
 static int
 guest_start(struct loopguest *g)
@@ -57,8 +57,8 @@ guest_start(struct loopguest *g)
 	if ((g->sock = lx_connect(true)) < 0)
 		return g->sock;
 	error = lx_call(g->sock, &msg, -1, fds);
-	if (error == 0)
-		error = lx_map(fds[0], g->size, &g->dom);
+	if (error == 0 && (g->dom = lx_map(fds[0], g->size)) == NULL)
+		error = -errno;
 	if (fds[0] != -1)
 		close(fds[0]);
 	if (error != 0)
@@ -130,7 +130,7 @@ loopguest_shutdown(struct loopguest *g, unsigned reason)
 	return error;
 }
 
-/* ---- xenstored --------------------------------------------------------------- */
+/* ---- xenstored -------------------------------------------------------- */
 
 static struct lx_grant *
 guest_grant(const struct loopguest *g, uint32_t ref)
@@ -178,7 +178,7 @@ loopguest_release(struct loopguest *g, struct xs_handle *xs)
 	return 0;
 }
 
-/* ---- grants --------------------------------------------------------------------- */
+/* ---- grants ----------------------------------------------------------- */
 
 /* ngrants counts what the caller made, not xenstored's. */
 static void
@@ -334,7 +334,7 @@ loopguest_grants(const struct loopguest *g)
 	return g->ngrants;
 }
 
-/* ---- event channels ---------------------------------------------------------------- */
+/* ---- event channels --------------------------------------------------- */
 
 int
 loopguest_port_open(struct loopguest *g, unsigned domid,
@@ -465,7 +465,7 @@ loopguest_port_word(const struct loopguest_port *p)
 	return &lx_events_port(p->events, p->number)->bits;
 }
 
-/* ---- counters and faults ---------------------------------------------------------------- */
+/* ---- counters and faults ---------------------------------------------- */
 
 static uint64_t
 counts_sum(const struct loopguest *g, enum lx_count what)

@@ -150,7 +150,7 @@ void	loopguest_port_mask(struct loopguest_port *);
 bool	loopguest_port_take(struct loopguest_port *);
 const _Atomic uint32_t *loopguest_port_word(const struct loopguest_port *);
 
-/* ---- what the backend did with this domain ----------------------------- */
+/* ---- what the backend did with this domain ---------------------------- */
 
 /* Sums since the domain was created (or reset), and what holds now. */
 struct loopguest_counters {
@@ -168,7 +168,7 @@ struct loopguest_counters {
 	uint64_t backend_pending;	/* xenevtchn_pending: events taken */
 	uint64_t backend_unmasks;
 	uint64_t binds;			/* bind_interdomain that succeeded */
-	uint64_t unbinds;		/* ends closed by backends, also by death */
+	uint64_t unbinds;		/* ends that backends closed */
 	uint64_t mapped_now;		/* pages mapped at this moment */
 	uint64_t bound_now;		/* ports bound at this moment */
 };
@@ -178,7 +178,7 @@ void	loopguest_counters(const struct loopguest *,
 /* The sums become 0; mapped_now and bound_now stay. */
 void	loopguest_counters_reset(struct loopguest *);
 
-/* ---- faults: take effect at once, in every backend process -------------- */
+/* ---- faults: take effect at once, in every backend process ------------ */
 
 /*
  * The nth copy segment from now (1 is the next), and count - 1 after it, get

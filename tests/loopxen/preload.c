@@ -10,13 +10,18 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/loopxen/shared.h"
+
+/*
+ * Without <fcntl.h>, which declares them with "...": the mode is passed on
+ * whether it was given or not, and ignored by the kernel if it was not.
+ */
+int	open(const char *, int, mode_t);
+int	open64(const char *, int, mode_t);
 
 static int
 open_kva(void)
@@ -65,29 +70,13 @@ open_real(const char *name, const char *path, int flags, mode_t mode)
 }
 
 int
-open(const char *path, int flags, ...)
+open(const char *path, int flags, mode_t mode)
 {
-	mode_t	mode = 0;
-	va_list	ap;
-
-	if (flags & (O_CREAT | O_TMPFILE)) {
-		va_start(ap, flags);
-		mode = va_arg(ap, mode_t);
-		va_end(ap);
-	}
 	return open_real("open", path, flags, mode);
 }
 
 int
-open64(const char *path, int flags, ...)
+open64(const char *path, int flags, mode_t mode)
 {
-	mode_t	mode = 0;
-	va_list	ap;
-
-	if (flags & (O_CREAT | O_TMPFILE)) {
-		va_start(ap, flags);
-		mode = va_arg(ap, mode_t);
-		va_end(ap);
-	}
 	return open_real("open64", path, flags, mode);
 }

@@ -49,7 +49,8 @@ rig_grant(struct rig *r, unsigned page, bool readonly)
 }
 
 segment_t
-rig_copy_in(void *to, uint32_t domid, uint32_t ref, unsigned offset, unsigned len)
+rig_copy_in(void *to, uint32_t domid, uint32_t ref, unsigned offset,
+    unsigned len)
 {
 	segment_t	s;
 

@@ -102,10 +102,30 @@ lx_link(enum lx_state state, unsigned gen, uint32_t domid, uint32_t port)
 	return (uint64_t)state << 60 | (uint64_t)(gen & 0xfff) << 48 |
 	    (uint64_t)(domid & 0xffff) << 32 | port;
 }
-static inline enum lx_state lx_link_state(uint64_t l) { return l >> 60; }
-static inline unsigned lx_link_gen(uint64_t l) { return l >> 48 & 0xfff; }
-static inline uint32_t lx_link_domid(uint64_t l) { return l >> 32 & 0xffff; }
-static inline uint32_t lx_link_port(uint64_t l) { return (uint32_t)l; }
+
+static inline enum lx_state
+lx_link_state(uint64_t l)
+{
+	return l >> 60;
+}
+
+static inline unsigned
+lx_link_gen(uint64_t l)
+{
+	return l >> 48 & 0xfff;
+}
+
+static inline uint32_t
+lx_link_domid(uint64_t l)
+{
+	return l >> 32 & 0xffff;
+}
+
+static inline uint32_t
+lx_link_port(uint64_t l)
+{
+	return (uint32_t)l;
+}
 
 struct lx_grant {
 	_Atomic uint64_t word;
@@ -123,8 +143,18 @@ lx_word(uint32_t page, uint32_t domid, bool readonly)
 	return (uint64_t)page << 32 | (uint64_t)(domid & 0xffff) << 16 |
 	    (readonly ? LX_READONLY : 0) | LX_GRANTED;
 }
-static inline uint32_t lx_word_page(uint64_t w) { return w >> 32; }
-static inline uint32_t lx_word_domid(uint64_t w) { return w >> 16 & 0xffff; }
+
+static inline uint32_t
+lx_word_page(uint64_t w)
+{
+	return w >> 32;
+}
+
+static inline uint32_t
+lx_word_domid(uint64_t w)
+{
+	return w >> 16 & 0xffff;
+}
 
 #define LX_PORTS_OFFSET	8192u
 #define LX_HEAD_SIZE	(LX_PORTS_OFFSET + LX_PORTS * sizeof(struct lx_port))
@@ -182,11 +212,11 @@ lx_fault(struct lx_fault *f)
 	return atomic_load(&f->code);
 }
 
-/* ---- the broker's socket: SEQPACKET, one answer per request -------------- */
+/* ---- the broker's socket: SEQPACKET, one answer per request ----------- */
 
 enum lx_op {
 	LX_OP_GNTTAB = 1,	/* this connection is a grant handle of domid */
-	LX_OP_EVENTS,		/* this connection is an event handle of domid */
+	LX_OP_EVENTS,		/* ... an event handle of domid */
 	LX_OP_ADOPT,		/* ... the one whose eventfd is attached */
 	LX_OP_CREATE,		/* this connection is domain domid itself */
 	LX_OP_DOMAIN,		/* file of domid, and a slot in it */
@@ -201,7 +231,7 @@ enum lx_op {
 	LX_OP_LAST
 };
 
-#define LX_GUEST	1u	/* flags: a guest's handle, its domain must be */
+#define LX_GUEST	1u	/* flags: a guest's, its domain must be */
 #define LX_UNCOUNTED	2u	/* flags: not a backend under test */
 
 struct lx_msg {
@@ -215,14 +245,14 @@ struct lx_msg {
 
 #define LX_MSG_FDS	2
 
-/* client.c: all return 0 (or a descriptor) or -errno */
+/* client.c: 0 (or a descriptor) or -errno; lx_map: NULL and errno */
 struct lx_costs {
 	uint64_t call_ns, segment_ns, notify_ns;
 };
 
 int	lx_connect(bool cloexec);
 int	lx_call(int sock, struct lx_msg *, int sendfd, int fds[LX_MSG_FDS]);
-int	lx_map(int fd, size_t size, struct lx_domain **);
+struct lx_domain *lx_map(int fd, size_t size);
 uint32_t lx_own_domid(void);
 uint32_t lx_own_flags(void);
 void	lx_costs_read(struct lx_costs *);

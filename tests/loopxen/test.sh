@@ -108,11 +108,11 @@ strangers_live() {
 	mkdir -p "$dir/a"
 	sleep 30 &
 	stranger=$!
-	echo $stranger >"$dir/a/broker.pid"
-	echo $stranger >"$dir/a/xenstored.pid"
+	echo "$stranger" >"$dir/a/broker.pid"
+	echo "$stranger" >"$dir/a/xenstored.pid"
 	"$loopxen" stop "$dir/a"
-	kill -0 $stranger || return 1
-	kill $stranger
+	kill -0 "$stranger" || return 1
+	kill "$stranger"
 }
 
 "$loopxen" run "$dir/a" -- "$O/test_loopxen" || status=1
