@@ -95,6 +95,17 @@ $(O)/test_xenstore: LIBS = -lcmocka -lxenstore
 $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
     $(patsubst %,$(O)/blkback/%.o,frontend log message vdev xenstore)
 	$(LINK)
+# The same supervisor with disk processes that do as they are told.
+TESTS += tests/test_supervisor.sh
+CHECK_NEEDS += $(O)/test_supervisor $(O)/ringbackd_fake
+$(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson -laio
+$(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
+    $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
+	$(LINK)
+$(O)/test_supervisor: LIBS = -lcmocka -ljansson -lxenstore -pthread
+$(O)/test_supervisor: $(O)/tests/test_supervisor.o $(O)/tests/supervisor_rig.o \
+    $$(LOOPXEN_GUEST)
+	$(LINK)
 
 # ---- fuzz targets -----------------------------------------------------------
 # `check` runs each on its corpus and on damaged copies of it; `fuzz` runs

@@ -133,6 +133,7 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 	v->readonly = readonly || spec.readonly;
 	v->ring_order = spec.ring_order;
 	snprintf(v->spec, sizeof(v->spec), "%s", text);
+	vbd_read_uuid(v);
 	if (vbd_adopt(v)) {
 		/* Nobody that we know of: what it serves is not ours to say. */
 		snprintf(why, WHY_MAX, "a disk process that ringbackd does not "

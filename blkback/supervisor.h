@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 #include <systemd/sd-event.h>
 
 #include "blkback/control.h"
@@ -39,6 +40,13 @@ struct options {
 	bool        verbose;
 };
 
+/* Processes that have hung up; whose they were. */
+#define ENDED_MAX 16u
+struct ended {
+	pid_t pid;
+	char  name[48];
+};
+
 struct supervisor {
 	struct options   opt;
 	sd_event        *event;
@@ -48,6 +56,8 @@ struct supervisor {
 	struct vbd_queue touched;
 	sd_event_source *work;		/* steps what is touched */
 	struct control  *control;
+	struct ended     ended[ENDED_MAX];
+	unsigned         nr_ended;
 };
 
 /* Serve until SIGTERM.  An exit status. */

@@ -96,15 +96,11 @@ unwatch_frontend(struct vbd *v)
 void
 vbd_free(struct vbd *v)
 {
-	char path[128];
-
 	client_vbd_gone(v);
 	unwatch_frontend(v);
 	vbd_leave_process(v);
-	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
-	    v->devid, "page");
-	if (!v->keep_page && unlink(path) != 0 && errno != ENOENT)
-		log_error(-errno, "%s: cannot remove %s", v->name, path);
+	if (!v->keep_page)
+		vbd_remove_page(v);
 	if (v->claimed)
 		log_info("%s: forgotten", v->name);
 	sd_event_source_disable_unref(v->timer);
@@ -242,9 +238,8 @@ check_owner(struct vbd *v)
 	return 0;
 }
 
-/* "/vm/<uuid>" of the domain; for the page file only. */
-static void
-read_uuid(struct vbd *v)
+void
+vbd_read_uuid(struct vbd *v)
 {
 	char dir[32], text[64];
 	const char *uuid;
@@ -294,7 +289,7 @@ configure(struct vbd *v)
 		v->ring_order = spec.ring_order;
 		v->readonly |= spec.readonly;
 	}
-	read_uuid(v);
+	vbd_read_uuid(v);
 	return 0;
 }
 
@@ -326,8 +321,8 @@ start_anew(struct vbd *v)
 	vbd_close_process(v);
 	v->claimed = false;
 	v->now.image = IMAGE_NONE;
-	if (v->now.link == LINK_FAILED)
-		v->now.link = LINK_DOWN;
+	/* The old ring is no longer anybody's who talks to us. */
+	v->now.link = LINK_DOWN;
 	v->now.spent = false;
 	v->error[0] = '\0';
 }

@@ -91,6 +91,9 @@ void vbd_set_error(struct vbd *v, const char *fmt, ...) LOG_PRINTF(2, 3);
 int  vbd_hotplug_connected(struct vbd *v);
 int  vbd_hotplug_error(struct vbd *v, const char *why);
 
+/* The domain's, from "/vm/<uuid>"; for the page file only. */
+void vbd_read_uuid(struct vbd *v);
+
 /* ---- the disk process; vbd_process.c ---- */
 
 /* Take over one that is running.  False when there is none. */
@@ -107,6 +110,9 @@ void vbd_leave_process(struct vbd *v);
 
 /* For one that must not finish anything: a process that does not answer. */
 void vbd_kill_process(struct vbd *v);
+
+/* What it has left behind. */
+void vbd_remove_page(struct vbd *v);
 
 /* Have the ring of v->ring mapped, or let go of it. */
 void vbd_connect(struct vbd *v);

@@ -86,6 +86,27 @@ disk_died(struct vbd *v, const char *what)
 	image_failed(v);
 }
 
+/* Its exit status comes later, maybe when the vbd has been forgotten. */
+static void
+remember(struct vbd *v)
+{
+	struct ended *e = &v->sup->ended[v->sup->nr_ended++ % ENDED_MAX];
+
+	e->pid = v->proc.pid;
+	snprintf(e->name, sizeof(e->name), "%s", v->name);
+}
+
+void
+vbd_remove_page(struct vbd *v)
+{
+	char path[128];
+
+	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
+	    v->devid, "page");
+	if (unlink(path) != 0 && errno != ENOENT)
+		log_error(-errno, "%s: cannot remove %s", v->name, path);
+}
+
 static void
 process_lost(struct vbd *v, const char *what)
 {
@@ -95,6 +116,7 @@ process_lost(struct vbd *v, const char *what)
 		process_kill(&v->proc, v->domid, v->devid);
 	v->io = sd_event_source_disable_unref(v->io);
 	v->last_pid = v->proc.pid;
+	remember(v);
 	process_end(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
 	v->adopting = false;
 	v->lock_wait = false;
@@ -103,6 +125,7 @@ process_lost(struct vbd *v, const char *what)
 		disk_died(v, what);
 		return;
 	}
+	vbd_remove_page(v);
 	if (v->now.link != LINK_FAILED)
 		v->now.link = LINK_DOWN;
 	vbd_touch(v);
@@ -428,17 +451,23 @@ on_connected(struct vbd *v, const struct message *m)
 {
 	if (v->proc.closing || v->now.link == LINK_DRAINING)
 		return 0;
+	/* Busy with what our predecessor asked for: it does not say whose. */
+	if (m->error == -EBUSY && v->now.link == LINK_CONNECTING) {
+		wait_for_lock(v, m->why);
+		return 0;
+	}
 	if (m->generation != v->generation || v->now.link != LINK_CONNECTING) {
 		/*
 		 * An answer to our predecessor.  Nobody knows any more which
 		 * ring that is.
 		 */
-		v->lock_wait = false;
-		if (m->error == 0)
+		if (m->error == 0) {
+			v->lock_wait = false;
 			vbd_disconnect(v);
+		}
 		return 0;
 	}
-	if (m->error == -EAGAIN || m->error == -EBUSY) {
+	if (m->error == -EAGAIN) {
 		wait_for_lock(v, m->why);
 		return 0;
 	}
@@ -529,20 +558,29 @@ on_process(sd_event_source *source, int fd, uint32_t events, void *arg)
 	return 0;
 }
 
-void
-vbd_reaped(struct supervisor *sup, pid_t pid, int status)
+static const char *
+whose(struct supervisor *sup, pid_t pid)
 {
-	const char *name = "a disk process";
+	unsigned i;
 	struct vbd *v;
 
 	LIST_FOREACH(v, &sup->vbds, link) {
-		if (v->proc.pid != pid && v->last_pid != pid)
-			continue;
-		name = v->name;
-		if (v->proc.pid == pid)
+		if (v->proc.pid == pid) {
 			v->proc.child = false;	/* the number may be reused */
-		break;
+			return v->name;
+		}
 	}
+	for (i = 0; i < ENDED_MAX; i++)
+		if (sup->ended[i].pid == pid)
+			return sup->ended[i].name;
+	return "vbd unknown";
+}
+
+void
+vbd_reaped(struct supervisor *sup, pid_t pid, int status)
+{
+	const char *name = whose(sup, pid);
+
 	if (WIFSIGNALED(status))
 		log_error(0, "%s: process %d was ended by signal %d", name,
 		    (int)pid, WTERMSIG(status));
