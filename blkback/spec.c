@@ -309,13 +309,17 @@ parse_format(const char *format, struct disk_spec *spec, char why[WHY_MAX])
 	return 0;
 }
 
-/* Options that agree with their own row may still not fit together. */
+/* What agrees with its own row may still not fit together. */
 static int
 check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 {
 	bool merge_given = false;
 	size_t i;
 
+	/* The daemon's working directory is not the one of who wrote this. */
+	if (strcmp(spec->format, "raw") == 0 && spec->path[0] != '/')
+		return refuse(why, "the path \"%.*s\" does not begin with '/': "
+		    "give the whole path", SHOWN, spec->path);
 	if (spec->merge <= spec->memory)
 		return 0;
 	for (i = 0; i < COUNT(options); i++)

@@ -37,7 +37,9 @@ static const struct {
 	{ "null:1G",                    { DEFAULTS, .format = "null",
 	                                  .path = "1G" } },
 	{ "raw:/a:b,c=d:e",             { DEFAULTS, .path = "/a:b,c=d:e" } },
-	{ "raw::",                      { DEFAULTS, .path = ":" } },
+	{ "raw:/:",                     { DEFAULTS, .path = "/:" } },
+	{ "null::",                     { DEFAULTS, .format = "null",
+	                                  .path = ":" } },
 	{ "raw:/\xc3\xa4 b",            { DEFAULTS, .path = "/\xc3\xa4 b" } },
 
 	{ "raw,cache=none:/x",          { DEFAULTS } },
@@ -107,6 +109,9 @@ static const struct {
 	{ ",cache=none:/x", { "no format" } },
 	{ "raw:", { "no path" } },
 	{ "raw,cache=none:", { "no path" } },
+	{ "raw:x.img", { "x.img", "whole path" } },
+	{ "raw:./x.img", { "./x.img", "whole path" } },
+	{ "raw::/x", { ":/x", "whole path" } },
 	{ "qcow2:/x", { "qcow2", "not built yet", "raw" } },
 	{ "vhd:/x", { "unknown format", "vhd", "raw" } },
 	{ "RAW:/x", { "unknown format", "RAW" } },
@@ -309,13 +314,13 @@ test_long_path(void **state)
 	char *text;
 
 	(void)state;
-	text = long_spec("raw:", PATH_MAX - 1);
+	text = long_spec("raw:/", PATH_MAX - 2);
 	if (spec_parse(text, &spec, why) != 0)
 		fail_msg("%s", why);
 	assert_string_equal(spec.path, text + 4);
 	free(text);
 
-	text = long_spec("raw:", PATH_MAX);
+	text = long_spec("raw:/", PATH_MAX - 1);
 	refused(text, words);
 	free(text);
 }
