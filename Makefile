@@ -198,6 +198,14 @@ loopxen: ## build the libraries, broker and xenstored of loopxen
 loopxen: $(LOOPXEN)
 .PHONY: loopxen
 
+# ---- loopfront: the guests -----------------------------------------------------
+LOOPFRONT_PURE = $(patsubst %,$(O)/tests/loopfront/%.o,front verify hist)
+$(O)/loopfront: LIBS = -lxenstore -pthread -lm
+$(O)/loopfront: $(LOOPFRONT_PURE) $(LOOPXEN_GUEST) \
+    $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job main \
+    options report server store vbd)
+	$(LINK)
+
 # ---- where things go ---------------------------------------------------------
 PREFIX       = /usr/local
 SBINDIR      = $(PREFIX)/sbin

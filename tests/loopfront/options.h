@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * options: what loopfront can be told, on its command line and, by a guest's
+ * socket, line by line.  One table names each option, where it is allowed and
+ * what it means; the parser and the help both read it.
+ */
+#ifndef LOOPFRONT_OPTIONS_H
+#define LOOPFRONT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tests/loopfront/front.h"
+
+enum job_rw { RW_READ, RW_WRITE, RW_RANDREAD, RW_RANDWRITE, RW_RW, RW_RANDRW };
+enum job_spin { SPIN_OFF, SPIN_EVENT, SPIN_RING };
+enum job_expect { EXPECT_OKAY, EXPECT_ERROR, EXPECT_UNSUPPORTED };
+
+#define OPTIONS_NO_OP	256u		/* job.op: as rw says */
+
+/* Sizes are bytes, times seconds unless the name says otherwise. */
+struct options {
+	/* the domain */
+	unsigned	 domid;
+	const char	*name;
+	uint64_t	 memory;
+	bool		 hidden;	/* do not introduce it */
+	const char	*socket;
+	bool		 background;
+
+	/* a connection */
+	const char	*vdev;
+	enum front_abi	 abi;
+	unsigned	 order;
+	bool		 jump;
+	bool		 check_padding;
+	bool		 writable_grants;
+	double		 wait;
+
+	/* an I/O job */
+	enum job_rw	 rw;
+	unsigned	 mix;
+	uint64_t	 bs;
+	unsigned	 depth;
+	unsigned	 batch;
+	double		 time;
+	uint64_t	 ios;
+	uint64_t	 offset, size;
+	unsigned	 flush_every;
+	bool		 verify;
+	bool		 zeroed;
+	enum job_spin	 spin;
+	unsigned	 think_us;
+	unsigned	 misalign;	/* sectors */
+	unsigned	 op;
+	enum job_expect	 expect;
+	uint64_t	 seed;
+	double		 stall;
+	double		 progress;
+	bool		 json;
+
+	/* loopfront run */
+	bool		 connect_only;
+	unsigned	 reconnect;
+	bool		 leave_open;
+};
+
+/* Where an option is allowed. */
+#define IN_DOMAIN	1u
+#define IN_CONNECT	2u
+#define IN_IO		4u
+#define IN_RUN		8u
+#define IN_WAIT		16u
+
+void	options_init(struct options *);
+
+/*
+ * Parse argv[1] and what follows; 'where' says which options are allowed.  On
+ * success the number of the first argument that is none; on failure -EINVAL,
+ * and one line on 'err'.  Strings point into argv.  May be called by several
+ * threads.
+ */
+int	options_parse(struct options *, unsigned where, int argc, char **argv,
+	    FILE *err);
+
+/* One line per option that is allowed there. */
+void	options_help(unsigned where, FILE *);
+
+#endif /* LOOPFRONT_OPTIONS_H */
