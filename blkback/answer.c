@@ -62,6 +62,16 @@ check_attach(struct client *c)
 }
 
 static void
+refuse(struct vbd *v, const char *why)
+{
+	int rc = vbd_hotplug_error(v, why);
+
+	/* The script's exit status is the other way to say it. */
+	if (rc < 0)
+		log_error(rc, "%s: cannot write %s", v->name, v->path);
+}
+
+static void
 check_add(struct client *c)
 {
 	struct vbd *v = c->v;
@@ -75,9 +85,7 @@ check_add(struct client *c)
 		else
 			client_ok(c);
 	} else if (v->now.image == IMAGE_FAILED) {
-		rc = vbd_hotplug_error(v, reason(v));
-		if (rc < 0)
-			log_error(rc, "%s: cannot write %s", v->name, v->path);
+		refuse(v, reason(v));
 		client_fail(c, "%s: %s", v->name, reason(v));
 	} else if (v->now.exists && v->now.image == IMAGE_NONE &&
 	    v->proc.fd < 0) {
@@ -134,9 +142,9 @@ answer_timeout(struct client *c)
 	switch (c->waiting) {
 	case WAIT_ATTACH:
 		if (v->creating) {
-			client_fail(c, "%s: cannot open %s: it took longer than "
-			    "%u s; is its storage there?", v->name, v->spec,
-			    c->timeout);
+			client_fail(c, "%s: cannot open %s: it took longer "
+			    "than %u s; is its storage there?", v->name,
+			    v->spec, c->timeout);
 			vbd_kill_process(v);
 			return;
 		}
@@ -147,11 +155,12 @@ answer_timeout(struct client *c)
 		break;
 	case WAIT_DETACH:
 		client_fail(c, "%s: the guest still uses the disk after %u s "
-		    "(its state is %s); unmount it there, it will be removed as "
-		    "soon as the guest lets go", v->name, c->timeout, theirs);
+		    "(its state is %s); unmount it there, it will be removed "
+		    "as soon as the guest lets go", v->name, c->timeout,
+		    theirs);
 		break;
 	case WAIT_ADD:
-		vbd_hotplug_error(v, "the image could not be opened in time");
+		refuse(v, "the image could not be opened in time");
 		client_fail(c, "%s: cannot open %s: it took longer than %u s; "
 		    "is its storage there?", v->name, v->spec, c->timeout);
 		break;

@@ -9,7 +9,8 @@
 #include "blkback/client.h"
 #include "blkback/spec.h"
 
-#define NAME_MAX_ 64u	/* bytes of a domain's name that are looked at */
+#define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
+#define DOMAIN_NAME 64u	/* bytes of a domain's name that are looked at */
 
 static void
 domain_path(char path[32], uint32_t domid)
@@ -31,7 +32,7 @@ static int
 find_by_name(struct supervisor *sup, const char *name, uint32_t *domid,
     char why[WHY_MAX])
 {
-	char path[32], text[NAME_MAX_], **ids;
+	char path[32], text[DOMAIN_NAME], **ids;
 	unsigned n, i, found = 0;
 	uint32_t id;
 
@@ -81,9 +82,9 @@ check_free(struct supervisor *sup, uint32_t domid, uint32_t devid,
 
 	v = vbd_find(sup, domid, devid);
 	if (v != NULL) {
-		snprintf(why, WHY_MAX, "domain %u has a disk %.24s already (%.24s, "
-		    "%s); detach that first, or choose another name", domid,
-		    vdev, v->name, v->creating ? "being attached" :
+		snprintf(why, WHY_MAX, "domain %u has a disk %.24s already "
+		    "(%.24s, %s); detach that first, or choose another name",
+		    domid, vdev, v->name, v->creating ? "being attached" :
 		    v->now.exists ? device_state_name(v->now.ours) :
 		    "still being closed");
 		return -EEXIST;
@@ -197,12 +198,12 @@ create_body(struct xenstore *xs, xs_transaction_t t, void *arg)
 		return -ESRCH;
 	rc = xenstore_mkdir(xs, t, v->frontend, v->domid, v->sup->own_domid);
 	if (rc == 0)
-		rc = xenstore_mkdir(xs, t, v->path, v->sup->own_domid, v->domid);
+		rc = xenstore_mkdir(xs, t, v->path, v->sup->own_domid,
+		    v->domid);
 	if (rc == 0)
-		rc = write_pairs(xs, t, v->frontend, fe,
-		    sizeof(fe) / sizeof(fe[0]));
+		rc = write_pairs(xs, t, v->frontend, fe, COUNT(fe));
 	if (rc == 0)
-		rc = write_pairs(xs, t, v->path, be, sizeof(be) / sizeof(be[0]));
+		rc = write_pairs(xs, t, v->path, be, COUNT(be));
 	return rc;
 }
 
@@ -215,13 +216,13 @@ create(struct vbd *v)
 		return 0;
 	supervisor_check_xenstore(v->sup);
 	if (rc == -EEXIST)
-		vbd_set_error(v, "domain %u has been given a disk %s by somebody "
-		    "else meanwhile", v->domid, v->vdev);
+		vbd_set_error(v, "domain %u has been given a disk %s by "
+		    "somebody else meanwhile", v->domid, v->vdev);
 	else if (rc == -ESRCH)
 		vbd_set_error(v, "domain %u has ended meanwhile", v->domid);
 	else
-		vbd_set_error(v, "cannot make its directories in xenstore (%s): "
-		    "%s", v->path, strerror(-rc));
+		vbd_set_error(v, "cannot make its directories in xenstore "
+		    "(%s): %s", v->path, strerror(-rc));
 	log_error(0, "%s: %s", v->name, v->error);
 	return rc;
 }

@@ -18,16 +18,16 @@
  *   closed   DISCONNECT while the ring is mapped, then CLOSED
  *
  * Not online: Initialising is CLOSED, so is InitWait unless the frontend is
- * active (2 to 5); Closed is REMOVE.  What failed goes from InitWait to CLOSING,
- * is CLOSED when the frontend is not active, and is offered again when the
- * frontend is Initialising once more; never after the script was refused.
+ * active (2 to 5); Closed is REMOVE.  What failed goes from InitWait to
+ * CLOSING, is CLOSED when the frontend is not active, and is offered again when
+ * the frontend is Initialising once more; never after the script was refused.
  *
  * Whys.  InitWait answers Closed with nothing: it is left over from an earlier
- * boot, and the frontend waits for InitWait.  Closing and Closed are two answers
- * to two states: firmware (OVMF) waits for each by its number.  In Closing
- * the ring stays mapped: a guest that has the disk in use may go on using it.
- * Connected with a frontend that is Initialising is a guest that has booted a
- * new kernel (kexec) without a word.
+ * boot, and the frontend waits for InitWait.  Closing and Closed are two
+ * answers to two states: firmware (OVMF) waits for each by its number.  In
+ * Closing the ring stays mapped: a guest that has the disk in use may go on
+ * using it.  Connected with a frontend that is Initialising is a guest that has
+ * booted a new kernel (kexec) without a word.
  */
 #include "blkback/device.h"
 

@@ -30,7 +30,7 @@ enum device_image {
 
 /* The toolstack's hotplug script; by hand there is none: always GIVEN. */
 enum device_go {
-	GO_AWAITED,		/* xl reads exactly InitWait before it runs it */
+	GO_AWAITED,		/* xl runs it when it reads exactly InitWait */
 	GO_GIVEN,
 	GO_REFUSED,		/* it was told that the image is unusable */
 	GO_STATES
@@ -44,7 +44,7 @@ enum device_link {
 	LINK_UP,		/* mapped, and told */
 	LINK_BROKEN,		/* mapped, but no longer served */
 	LINK_DRAINING,		/* asked the disk process to let go of it */
-	LINK_FAILED,		/* not mapped; no new try until the next offer */
+	LINK_FAILED,		/* not mapped; not tried until the next offer */
 	LINK_UNKNOWN,		/* a disk process found running has not said */
 				/* yet which of the above it is */
 	LINK_STATES
@@ -58,10 +58,10 @@ struct device_levels {
 	enum device_image image;
 	enum device_go    go;
 	enum device_link  link;
-	bool              changed;	/* the frontend shows another ring than */
-					/* the one that is mapped */
-	bool              spent;	/* the frontend's present Initialising */
-					/* has been answered with a failure */
+	bool              changed;	/* the frontend's ring is another */
+					/* than the one that is mapped */
+	bool              spent;	/* its present Initialising has been */
+					/* answered with a failure */
 };
 
 enum device_action {

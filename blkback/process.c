@@ -106,17 +106,17 @@ err:
 static void
 child_environment(char *env[ENV_MAX])
 {
-	static const char *const not[] = {
+	static const char *const dropped[] = {
 		"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_", "MAINPID=",
 	};
 	unsigned n = 0, i;
 	char **e;
 
 	for (e = environ; *e != NULL && n < ENV_MAX - 1; e++) {
-		for (i = 0; i < sizeof(not) / sizeof(not[0]); i++)
-			if (strncmp(*e, not[i], strlen(not[i])) == 0)
+		for (i = 0; i < sizeof(dropped) / sizeof(dropped[0]); i++)
+			if (strncmp(*e, dropped[i], strlen(dropped[i])) == 0)
 				break;
-		if (i == sizeof(not) / sizeof(not[0]))
+		if (i == sizeof(dropped) / sizeof(dropped[0]))
 			env[n++] = *e;
 	}
 	env[n] = NULL;

@@ -19,7 +19,7 @@
 struct process {
 	int   fd;		/* our connection; -1: there is no process */
 	pid_t pid;		/* 0: not known */
-	bool  child;		/* ours: the pid is certain until it is reaped */
+	bool  child;		/* ours, not reaped yet: the pid is certain */
 	bool  hello;		/* it has introduced itself */
 	bool  closing;		/* told to close, or to be killed */
 };

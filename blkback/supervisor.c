@@ -7,7 +7,7 @@
  *   backend/KIND          "backend"      which directories there are, and every
  *                                        node in them
  *   <frontend>/state      "DOMID/DEVID"  set by vbd.c
- *   @releaseDomain        "release"      a domain has ended, it is not said which
+ *   @releaseDomain        "release"      some domain has ended
  */
 #include <dirent.h>
 #include <errno.h>
@@ -349,7 +349,8 @@ start_loop(struct supervisor *sup)
 		rc = sd_event_add_signal(sup->event, NULL, SIGTERM, on_stop,
 		    sup);
 	if (rc >= 0)
-		rc = sd_event_add_signal(sup->event, NULL, SIGINT, on_stop, sup);
+		rc = sd_event_add_signal(sup->event, NULL, SIGINT, on_stop,
+		    sup);
 	if (rc >= 0)
 		rc = sd_event_add_signal(sup->event, NULL, SIGCHLD, on_child,
 		    sup);

@@ -385,7 +385,7 @@ read_frontend(struct vbd *v)
 	if (v->now.theirs != XenbusStateInitialising)
 		v->now.spent = false;
 
-	/* Nobody else cleans up after a guest that ends (xl knows no such kind). */
+	/* xl knows no such kind and does not clean up after the guest. */
 	if (v->by_hand && v->now.theirs == XenbusStateUnknown &&
 	    (!alive || frontend_gone(v)))
 		v->now.online = false;
@@ -545,8 +545,8 @@ publish(struct vbd *v)
 	if (rc == 0) {
 		v->now.link = LINK_UP;
 		v->error[0] = '\0';
-		log_guest(&v->chat, "%s: connected, %s, ring of %u page%s, %llu bytes%s",
-		    v->name, ring_abi_name(v->ring.abi),
+		log_guest(&v->chat, "%s: connected, %s, ring of %u page%s, "
+		    "%llu bytes%s", v->name, ring_abi_name(v->ring.abi),
 		    1u << v->ring.ring[0].order,
 		    v->ring.ring[0].order == 0 ? "" : "s",
 		    (unsigned long long)g->size,
@@ -618,9 +618,9 @@ want_image(struct vbd *v)
 		if (vbd_adopt(v))
 			return;
 		if (v->now.ours == XenbusStateConnected)
-			vbd_set_error(v, "its disk process died while ringbackd "
-			    "was not running; detach it, or restart the guest, "
-			    "to have it opened again");
+			vbd_set_error(v, "its disk process died while "
+			    "ringbackd was not running; detach it, or restart "
+			    "the guest, to have it opened again");
 	}
 	if (v->now.online && (v->now.ours == XenbusStateInitialising ||
 	    v->now.ours == XenbusStateInitWait))

@@ -24,7 +24,7 @@ struct vbd {
 	struct supervisor *sup;
 
 	char     kind[KIND_MAX];
-	bool     by_hand;		/* kind BY_HAND: the directories are ours */
+	bool     by_hand;		/* kind BY_HAND: the nodes are ours */
 	uint32_t domid, devid;
 	char     name[48];		/* "vbd 7/51712", for every line */
 	char     path[BACKEND_PATH_MAX];	/* of the backend directory */
@@ -58,7 +58,7 @@ struct vbd {
 	struct message_geometry geometry;
 	struct message_connect  ring;	/* as mapped, or being mapped */
 	uint32_t         generation;
-	bool             lock_wait;	/* the image's lock is somebody else's */
+	bool             lock_wait;	/* somebody else has the image */
 	uint64_t         lock_deadline;	/* CLOCK_MONOTONIC, microseconds */
 
 	char             error[WHY_MAX];	/* for people; "" */

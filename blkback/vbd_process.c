@@ -3,8 +3,8 @@
  * vbd_process: what a vbd and its disk process say to each other.
  *
  * Each message changes the levels of the vbd (image, link) and touches it; what
- * follows from that is device.h's business.  Every way in which a process can be
- * lost ends in process_lost().
+ * follows from that is device.h's business.  Every way in which a process can
+ * be lost ends in process_lost().
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -326,8 +326,8 @@ vbd_disconnect(struct vbd *v)
 
 /*
  * Which ring an adopted process serves.  It is only ever compared with what
- * the frontend shows, so that a frontend which has changed its mind meanwhile is
- * noticed.
+ * the frontend shows, so that a frontend which has changed its mind meanwhile
+ * is noticed.
  */
 static void
 read_ring(struct vbd *v)
@@ -412,7 +412,8 @@ on_opened(struct vbd *v, const struct message *m)
 		return -EPROTO;
 	if (m->error < 0) {
 		vbd_set_error(v, "%s", m->why);
-		log_error(0, "%s: cannot open %s: %s", v->name, v->spec, m->why);
+		log_error(0, "%s: cannot open %s: %s", v->name, v->spec,
+		    m->why);
 		image_failed(v);
 		vbd_close_process(v);
 		return 0;
@@ -540,7 +541,7 @@ on_process(sd_event_source *source, int fd, uint32_t events, void *arg)
 
 	(void)source;
 	(void)events;
-	/* A process that never stops talking is not to keep the others waiting. */
+	/* A process that never stops talking does not keep others waiting. */
 	for (i = 0; i < MESSAGES_MAX && v->proc.fd == fd; i++) {
 		rc = message_recv(fd, &m);
 		if (rc == 0)

@@ -7,8 +7,8 @@
  *
  * xs_write() makes the directories of its path anew, so that a late write
  * into a backend directory that the toolstack has just deleted would leave an
- * orphan for ever.  Therefore every write here belongs to a transaction that has
- * read the directory's 'state' first.
+ * orphan for ever.  Therefore every write here belongs to a transaction that
+ * has read the directory's 'state' first.
  */
 #ifndef BLKBACK_XENSTORE_H
 #define BLKBACK_XENSTORE_H

@@ -144,7 +144,8 @@ on_open(int fd, const struct message *m)
 	if (asked("openhang"))
 		wait_for_go();
 	if (asked("noopen")) {
-		say(fd, MSG_OPENED, -ENOENT, "open a.img: No such file; make it");
+		say(fd, MSG_OPENED, -ENOENT, "open a.img: No such file; "
+		    "make it");
 		return;
 	}
 	snprintf(path, sizeof(path), "%s/%u-%u.page", dir, domid, devid);
@@ -173,7 +174,8 @@ on_connect(int fd, const struct message *m)
 		return;
 	}
 	if (asked("noconnect")) {
-		say(fd, MSG_CONNECTED, -EINVAL, "map grant 8: Invalid argument");
+		say(fd, MSG_CONNECTED, -EINVAL, "map grant 8: Invalid "
+		    "argument");
 		return;
 	}
 	phase = PHASE_CONNECTED;
@@ -236,7 +238,9 @@ check_descriptors(void)
 int
 disk_main(const char *run_dir, unsigned d, uint32_t v)
 {
-	struct pollfd p[2] = { { MESSAGE_DISK_FD, POLLIN, 0 }, { -1, POLLIN, 0 } };
+	struct pollfd p[2] = {
+		{ MESSAGE_DISK_FD, POLLIN, 0 }, { -1, POLLIN, 0 },
+	};
 	struct message m;
 	int rc;
 
@@ -259,7 +263,7 @@ disk_main(const char *run_dir, unsigned d, uint32_t v)
 			if (rc == 0) {
 				on_message(p[1].fd, &m);
 			} else if (rc != -EAGAIN) {
-				/* The supervisor is gone; the next will come. */
+				/* The supervisor is gone; the next comes. */
 				told("end of file");
 				close(p[1].fd);
 				p[1].fd = -1;

@@ -139,7 +139,8 @@ rig_teardown(void **state)
 	kill_disks(r);
 	/* For whoever looks for the reason of a failure. */
 	snprintf(cmd, sizeof(cmd), "[ -z \"$SUPERVISOR_LOG\" ] || head -n -0 "
-	    "%s/log* %s/*.tol[d] >>\"$SUPERVISOR_LOG\" 2>&1 ||:", r->dir, r->dir);
+	    "%s/log* %s/*.tol[d] >>\"$SUPERVISOR_LOG\" 2>&1 ||:", r->dir,
+	    r->dir);
 	if (system(cmd) != 0)
 		print_message("no log was kept\n");
 	if (r->guest != NULL)
@@ -482,8 +483,9 @@ xl_script(struct rig *r, const char *action, unsigned devid)
 {
 	char question[160];
 
-	snprintf(question, sizeof(question), "{\"op\": \"hotplug\", \"action\": "
-	    "\"%s\", \"backend\": \"backend/vbd/%d/%u\"}", action, DOMID, devid);
+	snprintf(question, sizeof(question), "{\"op\": \"hotplug\", "
+	    "\"action\": \"%s\", \"backend\": \"backend/vbd/%d/%u\"}", action,
+	    DOMID, devid);
 	return ask(r, question);
 }
 

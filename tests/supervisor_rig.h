@@ -38,7 +38,7 @@ int  rig_setup(void **state);
 int  rig_teardown(void **state);
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 
-void rig_start(struct rig *r);		/* the daemon; waits until it is ready */
+void rig_start(struct rig *r);		/* the daemon; until it is ready */
 void rig_signal(struct rig *r, int signal);	/* and waits for its end */
 void rig_end_domain(struct rig *r);	/* its nodes go, as with xl destroy */
 bool rig_log_has(struct rig *r, const char *text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Every combination of levels that device_next() can be shown: no answer is
- * harmful, no sequence of answers runs for ever, and frontends of every kind get
- * where they want to go from anywhere.
+ * harmful, no sequence of answers runs for ever, and frontends of every kind
+ * get where they want to go from anywhere.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ harm(const struct device_levels *l, enum device_action a)
 		return "acts while it is unknown what is mapped";
 	if ((a == DEV_OFFER || a == DEV_CLOSED || a == DEV_REMOVE) &&
 	    is_mapped(l))
-		return "lets the guest have its pages back while they are mapped";
+		return "gives pages back that are still mapped";
 	if (a == DEV_DISCONNECT && !is_mapped(l))
 		return "unmaps nothing";
 	if (a == DEV_DISCONNECT && l->ours == S(Connected) && !l->changed &&
@@ -123,8 +123,8 @@ test_harmless(void **state)
 		assert_int_equal(device_next(&l), DEV_FORGET);
 	}
 	assert_int_equal(bad, 0);
-	assert_int_equal(n, 8 * NR_STATES * NR_STATES * IMAGE_STATES * GO_STATES *
-	    LINK_STATES);
+	assert_int_equal(n, 8 * NR_STATES * NR_STATES * IMAGE_STATES *
+	    GO_STATES * LINK_STATES);
 }
 
 /* ---- what the supervisor and the disk process make of an action ---------- */
@@ -134,7 +134,7 @@ struct world {
 	bool image_works, ring_works;
 	bool removed;
 	unsigned steps;
-	char seen[STEPS_MAX + 1];	/* the states that we wrote, as digits */
+	char seen[STEPS_MAX + 1];	/* the states that we wrote */
 	unsigned nr_seen;
 };
 
@@ -262,7 +262,7 @@ linux_reacts(struct world *w)
 
 	switch (*t) {
 	case S(Initialising):
-	case S(InitWait):		/* not one of its own, but it is tried */
+	case S(InitWait):		/* not one of its own */
 		if (w->l.ours == S(InitWait))
 			*t = S(Initialised);
 		else if (w->l.ours >= S(Connected) && *t == S(InitWait))
@@ -404,7 +404,7 @@ test_detach(void **state)
 			for (i = 0; i < 6 && !w.removed; i++) {
 				if (!settle(&w))
 					break;
-				/* Linux goes to Closed; firmware step by step */
+				/* Linux closes at once, firmware in steps */
 				if (variant == 1)
 					w.l.theirs = S(Closed);
 				else if (variant == 2)
@@ -468,7 +468,7 @@ test_firmware_then_kernel(void **state)
 	struct world w = fresh();
 
 	(void)state;
-	step(&w, S(Connected), "24");		/* jumped, before our InitWait */
+	step(&w, S(Connected), "24");		/* it jumped */
 	step(&w, S(Closing), "5");
 	assert_int_equal(w.l.link, LINK_UP);
 	step(&w, S(Closed), "6");
@@ -553,7 +553,7 @@ test_kexec(void **state)
 	(void)state;
 	step(&w, S(Initialising), "62");
 	w = connected();
-	step(&w, S(Closing), "5");		/* Linux's reset, step by step */
+	step(&w, S(Closing), "5");		/* Linux's reset */
 	step(&w, S(Closed), "6");
 	step(&w, S(Initialising), "2");
 	step(&w, S(Initialised), "4");
@@ -609,7 +609,7 @@ test_ring_changes(void **state)
 	(void)state;
 	step(&w, S(Initialised), "");
 	w.l.changed = true;
-	step(&w, S(Initialised), "4");		/* so that the guest looks again */
+	step(&w, S(Initialised), "4");		/* the guest looks again */
 	assert_int_equal(w.l.link, LINK_UP);
 	step(&w, S(Connected), "");
 }

@@ -80,10 +80,32 @@ attach_b(struct rig *r, const char *question)
 /* ---- by hand ------------------------------------------------------------- */
 
 static void
+assert_listed(struct rig *r)
+{
+	static const char *const texts[][2] = {
+		{ "domain", "web1" }, { "vdev", "xvdb" },
+		{ "kind", "ringback" }, { "state", "Connected" },
+		{ "frontend-state", "Connected" },
+		{ "spec", "null:size=1048576" },
+	};
+	json_t *list, *disk = listed(r, XVDB, &list);
+	size_t i;
+
+	for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		assert_string_equal(json_string_value(json_object_get(disk,
+		    texts[i][0])), texts[i][1]);
+	assert_int_equal(json_integer_value(json_object_get(disk, "size")),
+	    1048576);
+	assert_int_equal(json_integer_value(json_object_get(disk, "domid")), 7);
+	assert_true(json_is_false(json_object_get(disk, "readonly")));
+	assert_true(json_is_null(json_object_get(disk, "error")));
+	json_decref(list);
+}
+
+static void
 test_attach_and_detach(void **state)
 {
 	struct rig *r = *state;
-	json_t *list, *disk;
 	int attach, detach;
 	char path[160];
 
@@ -119,19 +141,7 @@ test_attach_and_detach(void **state)
 	assert_int_equal(told(r, XVDB, "not a process group"), 0);
 	assert_int_equal(told(r, XVDB, "NOTIFY_SOCKET"), 0);
 
-	disk = listed(r, XVDB, &list);
-	assert_string_equal(json_string_value(json_object_get(disk, "domain")),
-	    "web1");
-	assert_string_equal(json_string_value(json_object_get(disk, "vdev")),
-	    "xvdb");
-	assert_string_equal(json_string_value(json_object_get(disk, "state")),
-	    "Connected");
-	assert_string_equal(json_string_value(json_object_get(disk,
-	    "frontend-state")), "Connected");
-	assert_int_equal(json_integer_value(json_object_get(disk, "size")),
-	    1048576);
-	assert_true(json_is_null(json_object_get(disk, "error")));
-	json_decref(list);
+	assert_listed(r);
 
 	detach = ask(r, DETACH_B);
 	await_state(r, by_hand(XVDB), 5);
@@ -384,7 +394,7 @@ test_xl_bad_image(void **state)
 	assert_int_equal(told(r, XVDB, "OPEN"), 0);
 }
 
-/* The script may be there before the watch, and before the directory is ours. */
+/* The script may be faster than our watch. */
 static void
 test_script_at_once(void **state)
 {
@@ -727,7 +737,7 @@ test_found_changed(void **state)
 	c = disk_pid(r, XVDC);
 	rig_signal(r, SIGTERM);
 
-	dir_remove(r, by_hand(XVDB));		/* its process is told to close */
+	dir_remove(r, by_hand(XVDB));		/* its process shall close */
 	assert_int_equal(kill(c, SIGKILL), 0);	/* nothing can be taken up */
 	fe_state(r, XVDA, 6);
 	rig_start(r);
@@ -778,7 +788,8 @@ test_bad_questions(void **state)
 	    "timeout");
 	answer_error(ask(r, ATTACH("xvdb", "null:ok", ", \"timeout\": \"1\"")),
 	    "timeout");
-	answer_error(ask(r, ATTACH("xvdb", "null:ok", ", \"wait\": 1")), "wait");
+	answer_error(ask(r, ATTACH("xvdb", "null:ok", ", \"wait\": 1")),
+	    "wait");
 	answer_error(ask(r, "{\"op\": \"hotplug\", \"action\": \"sing\", "
 	    "\"backend\": \"backend/vbd/7/51712\"}"), "sing");
 
@@ -842,7 +853,8 @@ test_stats(void **state)
 	    42);
 	assert_int_equal(json_integer_value(json_object_get(stats, "connects")),
 	    1);
-	assert_true(json_is_integer(json_object_get(stats, "read-wait-max-ns")));
+	assert_true(json_is_integer(json_object_get(stats,
+	    "read-wait-max-ns")));
 	assert_true(json_is_integer(json_object_get(stats, "in-flight")));
 	json_decref(j);
 }

@@ -50,13 +50,14 @@ test_backend_paths(void **state)
 {
 	static const char *const bad[] = {
 		"", "/", "backend", "backend/", "backend/vbd", "backend/vbd/7",
-		"backend/vbd/7/", "backend/vbd/7/51712/", "/backend/vbd/7/51712",
-		"backend//7/51712", "backend/vbd//51712", "frontend/vbd/7/51712",
+		"backend/vbd/7/", "backend/vbd/7/51712/",
+		"/backend/vbd/7/51712", "backend//7/51712",
+		"backend/vbd//51712", "frontend/vbd/7/51712",
 		"backend/vbd/seven/51712", "backend/vbd/7/xvda",
 		"backend/vbd/65536/51712", "backend/vbd/7/4294967296",
 		"backend/vbd/-1/51712", "backend/vbd/7/51712x",
 		"backend/averyveryverylongkind/7/51712",
-		"backend/vbd/7/5171200000000000000000000000000000000000000000000",
+		"backend/vbd/7/517120000000000000000000000000000000000",
 		"/local/domain/0/backend/vbd/7/51712",
 	};
 	uint32_t domid, devid;
@@ -172,8 +173,8 @@ test_ring_names(void **state)
 	const struct directory numbered = DIRECTORY("ring-page-order=0",
 	    "ring-ref0=8", "event-channel=9", "protocol=x86_32-abi");
 	const struct directory four = DIRECTORY("ring-page-order=2",
-	    "ring-ref0=10", "ring-ref1=11", "ring-ref2=12", "ring-ref3=4294967295",
-	    "event-channel=9", "ring-ref=77");
+	    "ring-ref0=10", "ring-ref1=11", "ring-ref2=12",
+	    "ring-ref3=4294967295", "event-channel=9", "ring-ref=77");
 	const struct directory bsd = DIRECTORY("num-ring-pages=2",
 	    "ring-ref0=10", "ring-ref1=11", "event-channel=9");
 	const struct directory queues = DIRECTORY("multi-queue-num-queues=1",
@@ -212,7 +213,7 @@ test_hostile_rings(void **state)
 	const struct directory port0 = DIRECTORY("ring-ref=8",
 	    "event-channel=0");
 	const struct directory port_long = DIRECTORY("ring-ref=8",
-	    "event-channel=000000000000000000000000000000000000000000000000009");
+	    "event-channel=00000000000000000000000000000000000000009");
 	const struct directory negative = DIRECTORY("ring-ref=-1",
 	    "event-channel=9");
 	const struct directory big = DIRECTORY("ring-ref=4294967296",
@@ -353,8 +354,9 @@ test_vdev(void **state)
 	static const char *const bad_names[] = {
 		"", "x", "xvd", "xvdA", "xvda0", "xvda01", "xvda256", "xvda-1",
 		"xvda1x", "xvda 1", "sdq", "sda16", "hde", "hda64", "vda", "d",
-		"dp1", "d1048576", "d0p256", "d1p", "d1p1x", "0x", "0x100000000",
-		"0xg", "4294967296", "51712 ", "xvdzzzzzzzzzzzzzzzzz", "../xvda",
+		"dp1", "d1048576", "d0p256", "d1p", "d1p1x", "0x",
+		"0x100000000", "0xg", "4294967296", "51712 ",
+		"xvdzzzzzzzzzzzzzzzzz", "../xvda",
 	};
 	char name[VDEV_NAME_MAX];
 	uint32_t devid;
