@@ -352,10 +352,10 @@ static json_t *
 describe_stats(const struct page *page)
 {
 	static const char *const ops[PAGE_NR_OPS] = {
-		"reads", "writes", "flushes",
+		"reads", "writes", "flushes", "barriers", "discards",
 	};
 	static const char *const op[PAGE_NR_OPS] = {
-		"read", "write", "flush",
+		"read", "write", "flush", "barrier", "discard",
 	};
 	const struct page_queue *pq = &page->queue[0];
 	const struct page_stats s = pq->stats;

@@ -102,12 +102,12 @@ merge_end(struct merger *m)
 }
 
 void
-merge_flush_disk(struct merger *m, struct request *req)
+merge_add_bare(struct merger *m, struct request *req, enum io_op op)
 {
 	merge_end(m);
-	req->io.op = IO_FLUSH;
-	req->io.offset = 0;
-	req->io.length = 0;
+	req->io.op = op;
+	req->io.offset = op == IO_DISCARD ? req->parsed.offset : 0;
+	req->io.length = op == IO_DISCARD ? req->parsed.length : 0;
 	req->io.iov = NULL;
 	req->io.iovcnt = 0;
 	req->io.done = merge_done;

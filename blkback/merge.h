@@ -29,7 +29,7 @@ struct request {
 	uint32_t               page;	/* first of nr_segments in the arena */
 	unsigned               copy;	/* first segment in the grant copy */
 	int16_t                status;	/* BLKIF_RSP_*, once answered */
-	bool                   flushed;	/* a flush with data: now the write */
+	const char            *step;	/* of its plan: the one under way */
 	uint64_t               taken_ns;
 	struct merger         *merger;	/* set by its owner, for good */
 	struct io              io;
@@ -50,13 +50,13 @@ struct merger {
 };
 
 /*
- * Take a parsed read or write whose pages (and, for a write, data) are in the
- * arena.  m->done() runs once, later, from channel_reap().
+ * Take a read or write whose pages (and, for a write, data) are in the arena.
+ * m->done() runs once, later, from channel_reap().
  */
 void merge_add(struct merger *m, struct request *req);
 
-/* A flush of the storage; what was added before is submitted before it. */
-void merge_flush_disk(struct merger *m, struct request *req);
+/* A flush or discard; what was added before is submitted before it. */
+void merge_add_bare(struct merger *m, struct request *req, enum io_op op);
 
 /* Submit the group that is still growing: the end of a round. */
 void merge_end(struct merger *m);

@@ -62,7 +62,10 @@ struct page_slot {
 };
 
 /* One row per operation in the arrays below. */
-enum page_op { PAGE_READ, PAGE_WRITE, PAGE_FLUSH, PAGE_NR_OPS };
+enum page_op {
+	PAGE_READ, PAGE_WRITE, PAGE_FLUSH, PAGE_BARRIER, PAGE_DISCARD,
+	PAGE_NR_OPS
+};
 
 /*
  * Counters since the attach; they only grow.  At rest

@@ -142,11 +142,14 @@ queue_reset(struct queue *q)
 	q->limits.size = q->channel->img->size;
 	q->limits.block_size = q->channel->img->block_size;
 	q->limits.readonly = q->channel->img->readonly;
+	q->limits.discard_granularity = q->channel->img->discard_granularity;
+	q->limits.discard_alignment = q->channel->img->discard_alignment;
 	q->masked = false;
 	q->draining = false;
 	q->broken = NULL;
 	q->spurious = 0;
 	q->inflight = 0;
+	q->barrier = false;
 	STAILQ_INIT(&q->free);
 	STAILQ_INIT(&q->round);
 	STAILQ_INIT(&q->done);
@@ -187,6 +190,14 @@ queue_resume(struct queue *q, enum resume_mode resume)
 		}
 		q->inflight++;
 		request_admit(q, req, resume == RESUME_FAIL);
+	}
+	/* Slots are in no order, but all the others came before a barrier. */
+	STAILQ_FOREACH(req, &q->waiting, link) {
+		if (req->parsed.op == PAGE_BARRIER) {
+			STAILQ_REMOVE(&q->waiting, req, request, link);
+			STAILQ_INSERT_TAIL(&q->waiting, req, link);
+			break;
+		}
 	}
 	if (q->inflight != q->ring.req_cons - q->ring.rsp_prod)
 		return -ESTALE;
@@ -294,6 +305,9 @@ request_place(struct queue *q, struct request *req)
 {
 	int page;
 
+	/* A barrier starts when everything before it has been answered. */
+	if (req->parsed.op == PAGE_BARRIER && q->inflight > 1)
+		return false;
 	if (req->parsed.nr_segments == 0)
 		return true;
 	page = arena_take(&q->arena, req->parsed.nr_segments);
@@ -315,9 +329,11 @@ request_admit(struct queue *q, struct request *req, bool fail)
 	int16_t status;
 
 	req->taken_ns = q->now_ns;
-	req->flushed = false;
 	status = request_parse(&req->parsed, wire, &q->limits, &why);
+	req->step = req->parsed.plan;
 	if (status == BLKIF_RSP_OKAY && !fail) {
+		if (req->parsed.op == PAGE_BARRIER)
+			q->barrier = true;
 		STAILQ_INSERT_TAIL(&q->waiting, req, link);
 		return;
 	}
@@ -375,7 +391,8 @@ queue_take(struct queue *q)
 	unsigned found = queue_place(q);
 	int n;
 
-	if (q->draining || q->broken != NULL || !STAILQ_EMPTY(&q->waiting))
+	if (q->draining || q->broken != NULL || q->barrier ||
+	    !STAILQ_EMPTY(&q->waiting))
 		return found;
 	n = ring_pending(&q->ring);
 	if (n < 0) {
@@ -387,7 +404,7 @@ queue_take(struct queue *q)
 		return found;
 
 	q->now_ns = clock_ns();
-	while (n-- > 0 && STAILQ_EMPTY(&q->waiting)) {
+	while (n-- > 0 && !q->barrier && STAILQ_EMPTY(&q->waiting)) {
 		queue_take_one(q);
 		queue_place(q);
 		found++;
@@ -433,15 +450,25 @@ request_copied(struct queue *q, const struct request *req)
 	return false;
 }
 
+/* Have the storage do the next step of the request's plan. */
 static void
-request_start(struct queue *q, struct request *req)
+request_step(struct queue *q, struct request *req)
 {
-	if (q->page->failed && req->parsed.op != PAGE_READ)
-		request_done(req, -EIO);
-	else if (req->parsed.op == PAGE_FLUSH)
-		merge_flush_disk(&q->merger, req);
-	else
+	switch (*req->step) {
+	case 'r':
+	case 'w':
 		merge_add(&q->merger, req);
+		break;
+	case 'f':
+		merge_add_bare(&q->merger, req, IO_FLUSH);
+		break;
+	case 'd':
+		merge_add_bare(&q->merger, req, IO_DISCARD);
+		break;
+	default:
+		request_end(req, BLKIF_RSP_OKAY, q);
+		break;
+	}
 }
 
 /* Fetch the write data of the round, merge, hand it all to the driver. */
@@ -461,45 +488,44 @@ queue_start(struct queue *q)
 		STAILQ_REMOVE_HEAD(&q->round, link);
 		if (carries_data_in(req) && !request_copied(q, req))
 			request_end(req, BLKIF_RSP_ERROR, q);
+		else if (q->page->failed && req->parsed.op != PAGE_READ)
+			request_done(req, -EIO);
 		else
-			request_start(q, req);
+			request_step(q, req);
 	}
 	merge_end(&q->merger);
 }
 
-/* The driver is done with it, or it never got there. */
+/* The driver is done with one step, or was not asked. */
 static void
 request_done(struct request *req, int error)
 {
+	static const char *const names[PAGE_NR_OPS] = {
+		"read", "write", "flush", "barrier", "discard",
+	};
 	struct queue *q = container_of(req->merger, struct queue, merger);
 
-	if (error == 0 && req->parsed.op == PAGE_FLUSH && !req->flushed &&
-	    req->parsed.nr_segments > 0) {
-		req->flushed = true;
-		merge_add(&q->merger, req);
+	if (error == 0) {
+		req->step++;
+		request_step(q, req);
 		merge_end(&q->merger);
 		return;
 	}
-	if (error < 0) {
-		q->page->stats.reqs_failed++;
-		log_guest(&q->log, "%s of %u bytes at %llu failed: %s",
-		    req->parsed.op == PAGE_READ ? "read" :
-		    req->parsed.op == PAGE_WRITE ? "write" : "flush",
-		    req->parsed.length, (unsigned long long)req->parsed.offset,
-		    strerror(-error));
-	}
+	q->page->stats.reqs_failed++;
+	log_guest(&q->log, "%s of %llu bytes at %llu failed: %s",
+	    names[req->parsed.op], (unsigned long long)req->parsed.length,
+	    (unsigned long long)req->parsed.offset, strerror(-error));
 	/*
 	 * Linux takes ERROR on an empty flush for success and goes on without
 	 * flushes, so a failed one must be felt elsewhere: from now on no
 	 * write and no flush succeeds, until the disk is attached again.
 	 */
-	if (error < 0 && req->parsed.op == PAGE_FLUSH && !req->flushed &&
-	    !q->page->failed) {
+	if (*req->step == 'f' && !q->page->failed) {
 		q->page->failed = 1;
 		log_error(error, "flush failed: every later write and flush "
 		    "is refused; repair the storage, then detach and attach");
 	}
-	request_end(req, error == 0 ? BLKIF_RSP_OKAY : BLKIF_RSP_ERROR, q);
+	request_end(req, BLKIF_RSP_ERROR, q);
 }
 
 static void
@@ -575,6 +601,8 @@ queue_answer(struct queue *q)
 			arena_give(&q->arena, req->page,
 			    req->parsed.nr_segments);
 		step(q, STEP_FREED);
+		if (req->parsed.op == PAGE_BARRIER)
+			q->barrier = false;
 		STAILQ_INSERT_HEAD(&q->free, req, link);
 		q->inflight--;
 	}
@@ -630,7 +658,8 @@ bool
 queue_arm(struct queue *q)
 {
 	/* Nothing more can be taken now: what is in flight will wake us. */
-	if (q->draining || q->broken != NULL || !STAILQ_EMPTY(&q->waiting))
+	if (q->draining || q->broken != NULL || q->barrier ||
+	    !STAILQ_EMPTY(&q->waiting))
 		return false;
 	if (ring_arm(&q->ring))
 		return true;

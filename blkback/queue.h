@@ -57,7 +57,9 @@ struct queue {
 	struct request_list   free;
 	struct request_list   round;	/* taken in this round, data to come */
 	struct request_list   done;	/* to be answered in this round */
-	struct request_list   waiting;	/* taken, but the arena is full */
+	struct request_list   waiting;	/* taken, but the arena is full, or */
+					/* a barrier that is not its turn yet */
+	bool                  barrier;	/* one is taken: nothing passes it */
 	uint64_t              now_ns;	/* of this round */
 };
 

@@ -29,15 +29,22 @@ struct segment {
 struct request_limits {
 	uint64_t size;		/* bytes */
 	uint32_t block_size;	/* bytes, power of two >= WIRE_SECTOR */
+	uint32_t discard_granularity;	/* bytes, power of two; 0: not offered */
+	uint32_t discard_alignment;	/* bytes, where the first granule begins */
 	bool     readonly;
 };
 
 struct request_parsed {
 	enum page_op   op;
+	/*
+	 * What the storage is to do for it, one letter a step: r, w, f(lush),
+	 * d(iscard).  A barrier makes what came before it durable, then its
+	 * own data; "" when there is nothing to do at all.
+	 */
+	const char    *plan;
 	uint64_t       offset;		/* bytes */
-	uint32_t       length;		/* bytes */
-	unsigned       nr_segments;	/* 0 for PAGE_FLUSH, unless it carries */
-					/* data: then flush first, then write */
+	uint64_t       length;		/* bytes */
+	unsigned       nr_segments;	/* 0: no data */
 	struct segment segment[MAX_SEGMENTS];
 };
 

@@ -93,6 +93,10 @@ check_geometry(const struct image *img)
 	assert(power_of_2(img->physical_block_size));
 	assert(img->physical_block_size >= img->block_size);
 	assert(img->size % img->block_size == 0);
+	assert(img->discard_granularity == 0 ||
+	    (power_of_2(img->discard_granularity) &&
+	    img->discard_granularity >= img->block_size &&
+	    img->discard_alignment % img->block_size == 0));
 }
 
 int
@@ -215,6 +219,16 @@ check_vector(const struct io *io)
 	assert(sum == io->length);
 }
 
+static void
+check_granules(const struct image *img, const struct io *io)
+{
+	assert(img->discard_granularity != 0);
+	assert(io->offset >= img->discard_alignment);
+	assert((io->offset - img->discard_alignment) %
+	    img->discard_granularity == 0);
+	assert(io->length % img->discard_granularity == 0);
+}
+
 void
 channel_submit(struct channel *ch, struct io *io)
 {
@@ -224,6 +238,10 @@ channel_submit(struct channel *ch, struct io *io)
 	assert(io->done != NULL);
 	if (io->op == IO_FLUSH) {
 		assert(io->length == 0);
+	} else if (io->op == IO_DISCARD) {
+		assert(!img->readonly);
+		check_range(img, io);
+		check_granules(img, io);
 	} else {
 		assert(io->op == IO_READ || io->op == IO_WRITE);
 		assert(io->op == IO_READ || !img->readonly);

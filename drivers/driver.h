@@ -35,7 +35,7 @@
 
 #define WHY_MAX 512		/* bytes of a message, its NUL included */
 
-enum io_op { IO_READ, IO_WRITE, IO_FLUSH };
+enum io_op { IO_READ, IO_WRITE, IO_FLUSH, IO_DISCARD };
 
 struct channel;
 
@@ -48,12 +48,14 @@ struct channel;
  *
  * done(io, 0): all of 'length' was transferred, or, for a flush, every write
  * on any channel of the image that was done before this flush was submitted
- * is on stable storage.  done(io, -errno): what reached the image is unknown.
+ * is on stable storage; after a discard the range reads as zeroes or as it
+ * did before.  done(io, -errno): what reached the image is unknown.
  */
 struct io {
 	enum io_op     op;
 	uint64_t       offset;		/* bytes; multiple of the block size */
-	uint64_t       length;		/* bytes; the sum of iov; 0 for FLUSH */
+	uint64_t       length;		/* bytes; the sum of iov for READ and */
+					/* WRITE, 0 for FLUSH */
 	struct iovec  *iov;		/* each a multiple of 512 bytes */
 	int            iovcnt;
 	void         (*done)(struct io *io, int error);
@@ -82,6 +84,11 @@ struct image {
 	uint64_t             size;		/* bytes, multiple of 512 */
 	uint32_t             block_size;	/* smallest I/O; bytes, power of 2 */
 	uint32_t             physical_block_size; /* best I/O; likewise */
+	uint32_t             discard_granularity;	/* bytes, power of 2; */
+					/* 0: no IO_DISCARD.  Its offset and */
+					/* length are multiples of it but for */
+	uint32_t             discard_alignment;	/* this offset (bytes) of */
+					/* the first one */
 	dev_t                dev;	/* identity of the (topmost) file; */
 	ino_t                ino;	/* 0/0 where there is none */
 	unsigned             nr_channels;	/* open; driver.c counts */

@@ -120,7 +120,7 @@ add(unsigned i, enum page_op op, uint64_t offset, unsigned segs, unsigned at,
 	reqs[i].page = next_page;
 	next_page += segs;
 	if (op == PAGE_FLUSH)
-		merge_flush_disk(&merger, &reqs[i]);
+		merge_add_bare(&merger, &reqs[i], IO_FLUSH);
 	else
 		merge_add(&merger, &reqs[i]);
 }

@@ -189,7 +189,7 @@ static enum io_op fail_op;
 static unsigned fail_nth;	/* 0: none fails */
 static bool hold;		/* finish nothing */
 static unsigned nr_ios;
-static char order[64];		/* of what was executed: r, w, f */
+static char order[64];		/* of what was executed: r, w, f, d */
 
 static void
 store_submit(struct channel *ch, struct io *io)
@@ -205,6 +205,10 @@ store_execute(struct io *io)
 	uint64_t at = io->offset;
 	int i;
 
+	if (io->op == IO_DISCARD) {
+		memset(disk + at, 0, io->length);
+		return;
+	}
 	for (i = 0; i < io->iovcnt; i++) {
 		if (io->op == IO_READ)
 			memcpy(io->iov[i].iov_base, disk + at,
@@ -231,7 +235,7 @@ store_reap(struct channel *ch)
 	while ((io = STAILQ_FIRST(&now)) != NULL) {
 		STAILQ_REMOVE_HEAD(&now, link);
 		if (nr_ios < sizeof(order) - 1)
-			order[nr_ios] = "rwf"[io->op];
+			order[nr_ios] = "rwfd"[io->op];
 		nr_ios++;
 		n++;
 		if (fail_nth > 0 && io->op == fail_op && --fail_nth == 0) {
@@ -297,7 +301,7 @@ connect_queue(uint32_t memory, unsigned ring_order)
 	STAILQ_INIT(&queued);
 	image = (struct image){ .drv = &store, .active = true,
 	    .size = DISK_BYTES, .block_size = 512,
-	    .physical_block_size = 512 };
+	    .physical_block_size = 512, .discard_granularity = 4096 };
 	for (i = 0; i < RING_MAX_PAGES; i++)
 		ring.gref[i] = 1 + i;
 	assert_int_equal(queue_open(&q, &image, 7, &spec, &page.queue[0], why),
@@ -557,6 +561,72 @@ test_flush_with_data(void **state)
 	run();
 	assert_int_equal(*rsp_prod, 4);
 	assert_int_equal(page.queue[0].failed, 0);
+}
+
+/* Nothing that came before a barrier is done after it, nor the other way. */
+static void
+test_barrier(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 3; i++)
+		put(BLKIF_OP_WRITE, i * 16, 1, 100);
+	put(BLKIF_OP_WRITE_BARRIER, 100, 2, 100);
+	put(BLKIF_OP_WRITE, 200, 1, 100);
+	put(BLKIF_OP_WRITE_BARRIER, 0, 0, 0);
+	put(BLKIF_OP_READ, 0, 1, 100);
+	run();
+	assert_string_equal(order, "wwwfwfwfr");
+	for (i = 0; i < 7; i++)
+		assert_int_equal(got(i), BLKIF_RSP_OKAY);
+
+	/* While the storage hangs nothing passes, and nobody spins. */
+	hold = true;
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	put(BLKIF_OP_WRITE_BARRIER, 0, 1, 100);
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	run();
+	assert_int_equal(q.inflight, 2);
+	assert_false(queue_arm(&q));
+	hold = false;
+	run();
+	assert_true(queue_idle(&q));
+	assert_int_equal(*rsp_prod, 10);
+}
+
+static void
+test_barrier_fails(void **state)
+{
+	(void)state;
+	fail_op = IO_FLUSH;
+	fail_nth = 2;			/* its own data is not durable */
+	put(BLKIF_OP_WRITE_BARRIER, 0, 1, 100);
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	run();
+	assert_int_equal(got(0), BLKIF_RSP_ERROR);
+	assert_int_equal(got(1), BLKIF_RSP_ERROR);
+	assert_int_equal(page.queue[0].failed, 1);
+}
+
+static void
+test_discard(void **state)
+{
+	(void)state;
+	memset(disk, 0x55, sizeof(disk));
+	put(BLKIF_OP_DISCARD, 8, 0, 0);
+	/* nr_sectors lies where the first segment does. */
+	slot(*req_prod - 1)->seg[0].gref = 20;
+	put(BLKIF_OP_DISCARD, 9, 0, 0);
+	slot(*req_prod - 1)->seg[0].gref = 1;
+	run();
+	assert_int_equal(got(1), BLKIF_RSP_OKAY);
+	assert_int_equal(got(0), BLKIF_RSP_OKAY);
+	assert_string_equal(order, "d");
+	assert_int_equal(disk[4095], 0x55);
+	assert_int_equal(disk[4096], 0);
+	assert_int_equal(disk[12287], 0);
+	assert_int_equal(disk[12288], 0x55);
 }
 
 static void
@@ -847,6 +917,34 @@ test_death_at_each_step(void **state)
 	setup(NULL);
 }
 
+/* A barrier that was in flight waits for what came before it once more. */
+static void
+test_resume_barrier(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	/* Take slots in another order than the ring's. */
+	put(BLKIF_OP_READ, 0, 1, 100);
+	put(BLKIF_OP_READ, 0, 1, 100);
+	run();
+	rsp_cons = 2;
+	memset(order, 0, sizeof(order));
+	nr_ios = 0;
+	hold = true;
+	for (i = 0; i < 40; i++)
+		put(i == 31 ? BLKIF_OP_WRITE_BARRIER : BLKIF_OP_WRITE,
+		    i * 16, 1, 100 + i);
+	*req_prod = 2 + 32;
+	run();
+	die(false);
+	hold = false;
+	assert_int_equal(succeed(RESUME_REPLAY, 0), 0);
+	run();
+	assert_string_equal(order, "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwfwf");
+	assert_true(queue_idle(&q));
+}
+
 /* What kills each successor is answered with ERROR at last. */
 static void
 test_resume_fail(void **state)
@@ -898,11 +996,12 @@ main(void)
 		T(test_write_read), T(test_one_of_everything),
 		T(test_bad_segment), T(test_copy_call_fails), T(test_sweep),
 		T(test_failed_flush), T(test_flush_with_data),
+		T(test_barrier), T(test_barrier_fails), T(test_discard),
 		T(test_refused), T(test_duplicate_ids), T(test_small_arena),
 		T(test_broken_ring), T(test_draining), T(test_arm),
 		T(test_storm), T(test_connect_fails),
 		T(test_death_at_each_step), T(test_resume_fail),
-		T(test_resume_junk),
+		T(test_resume_junk), T(test_resume_barrier),
 	};
 
 	return cmocka_run_group_tests_name("queue", tests, NULL, NULL);

@@ -17,6 +17,7 @@
 #define R BLKIF_OP_READ
 #define W BLKIF_OP_WRITE
 #define F BLKIF_OP_FLUSH_DISKCACHE
+#define B BLKIF_OP_WRITE_BARRIER
 
 static const struct {
 	const char *name;
@@ -56,7 +57,10 @@ static const struct {
 	{ "4k: page",         4096, 0, W, 1, 0, 7, 8, OKAY, 4096 },
 	{ "4k: half a page",  4096, 0, W, 1, 0, 3, 8, ERROR, 0 },
 	{ "4k: between",      4096, 0, R, 1, 0, 7, 4, ERROR, 0 },
-	{ "barrier",           512, 0, BLKIF_OP_WRITE_BARRIER, 1, 0, 0, 0, NOSUP, 0 },
+	{ "barrier",           512, 0, B, 0, 0, 0, 0, OKAY, 0 },
+	{ "barrier with data", 512, 0, B, 11, 0, 7, 8, OKAY, 45056 },
+	{ "... read-only",     512, 1, B, 1, 0, 7, 8, ERROR, 0 },
+	{ "... past the end",  512, 0, B, 1, 0, 7, SECTORS - 7, ERROR, 0 },
 	{ "reserved (4)",      512, 0, 4, 1, 0, 0, 0, NOSUP, 0 },
 	{ "discard",           512, 0, BLKIF_OP_DISCARD, 0, 0, 0, 0, NOSUP, 0 },
 	{ "indirect",          512, 0, BLKIF_OP_INDIRECT, 0, 0, 0, 0, NOSUP, 0 },
@@ -129,12 +133,105 @@ test_translation(void **state)
 	assert_int_equal(request_parse(&req, &wire, &disk, &why), ERROR);
 }
 
+static void
+test_plans(void **state)
+{
+	const struct request_limits disk = { .size = SECTORS * 512ull,
+	    .block_size = 512 };
+	static const struct {
+		uint8_t     op, segs;
+		const char *plan;
+	} plans[] = {
+		{ R, 1, "r" }, { W, 1, "w" }, { F, 0, "f" }, { F, 1, "fw" },
+		{ B, 0, "f" }, { B, 1, "fwf" },
+	};
+	blkif_request_t wire = { 0 };
+	struct request_parsed req;
+	const char *why;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
+		wire.operation = plans[i].op;
+		wire.nr_segments = plans[i].segs;
+		assert_int_equal(request_parse(&req, &wire, &disk, &why), OKAY);
+		assert_string_equal(req.plan, plans[i].plan);
+	}
+}
+
+/* Granules of 4 KiB, or of 64 KiB of which the first begins at 12 KiB. */
+static const struct {
+	const char *name;
+	uint32_t    granule, lead;
+	int         readonly;
+	uint64_t    sector, sectors;
+	int16_t     want;
+	uint64_t    offset, length;
+} discards[] = {
+	{ "not offered",      0,     0, 0, 0, 8, NOSUP, 0, 0 },
+	{ "read-only",        4096,  0, 1, 0, 8, ERROR, 0, 0 },
+	{ "one granule",      4096,  0, 0, 8, 8, OKAY, 4096, 4096 },
+	{ "all",              4096,  0, 0, 0, SECTORS, OKAY, 0, SECTORS * 512 },
+	{ "none",             4096,  0, 0, 8, 0, OKAY, 0, 0 },
+	{ "inside a granule", 4096,  0, 0, 9, 6, OKAY, 0, 0 },
+	{ "across two",       4096,  0, 0, 9, 8, OKAY, 0, 0 },
+	{ "rounded inward",   4096,  0, 0, 9, 20, OKAY, 8192, 4096 },
+	{ "one past the end", 4096,  0, 0, 1, SECTORS, ERROR, 0, 0 },
+	{ "wraps",            4096,  0, 0, 8, UINT64_MAX - 7, ERROR, 0, 0 },
+	{ "wraps in bytes",   4096,  0, 0, 8, 1ull << 55, ERROR, 0, 0 },
+	{ "starts at 2^55",   4096,  0, 0, 1ull << 55, 8, ERROR, 0, 0 },
+	{ "before the lead",  65536, 12288, 0, 0, 24, OKAY, 0, 0 },
+	{ "from the start",   65536, 12288, 0, 0, 152, OKAY, 12288, 65536 },
+	{ "after the lead",   65536, 12288, 0, 24, 256, OKAY, 12288, 131072 },
+	{ "inward of both",   65536, 12288, 0, 25, 300, OKAY, 77824, 65536 },
+};
+
+static void
+test_discard(void **state)
+{
+	struct request_limits disk = { .size = SECTORS * 512ull,
+	    .block_size = 512 };
+	blkif_request_discard_t wire = { .operation = BLKIF_OP_DISCARD };
+	blkif_request_t slot;
+	struct request_parsed req;
+	const char *why;
+	int16_t got;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(discards) / sizeof(discards[0]); i++) {
+		disk.discard_granularity = discards[i].granule;
+		disk.discard_alignment = discards[i].lead;
+		disk.readonly = discards[i].readonly;
+		wire.flag = i % 2;	/* secure: ignored, not offered */
+		wire.sector_number = discards[i].sector;
+		wire.nr_sectors = discards[i].sectors;
+		memset(&slot, 0xff, sizeof(slot));
+		memcpy(&slot, &wire, sizeof(wire));
+		got = request_parse(&req, &slot, &disk, &why);
+		if (got != discards[i].want)
+			fail_msg("%s: %d (%s), not %d", discards[i].name, got,
+			    why != NULL ? why : "-", discards[i].want);
+		if (got != OKAY)
+			continue;
+		if (req.length != discards[i].length ||
+		    (req.length > 0 && req.offset != discards[i].offset))
+			fail_msg("%s: %llu bytes at %llu", discards[i].name,
+			    (unsigned long long)req.length,
+			    (unsigned long long)req.offset);
+		assert_string_equal(req.plan, req.length > 0 ? "d" : "");
+		assert_int_equal(req.nr_segments, 0);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_translation),
+		cmocka_unit_test(test_plans),
+		cmocka_unit_test(test_discard),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
