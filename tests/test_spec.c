@@ -347,7 +347,7 @@ test_long_words(void **state)
 {
 	static const char *const option[4] = { "unknown option", "profile" };
 	static const char *const value[4] = { "cache=", "none or directsync" };
-	static const char *const number[4] = { "poll=1111", "microseconds" };
+	static const char *const number[4] = { "poll=1000", "microseconds" };
 	static const char *const format[4] = { "unknown format", "use raw" };
 	char text[512];
 
@@ -356,9 +356,7 @@ test_long_words(void **state)
 	refused(text, option);
 	snprintf(text, sizeof(text), "raw,cache=%0400d:/x", 0);
 	refused(text, value);
-	memset(text, '1', sizeof(text));
-	memcpy(text, "raw,poll=", strlen("raw,poll="));
-	memcpy(text + 400, ":/x", sizeof(":/x"));
+	snprintf(text, sizeof(text), "raw,poll=1%0400d:/x", 0);
 	refused(text, number);
 	snprintf(text, sizeof(text), "%0400d:/x", 0);
 	refused(text, format);
