@@ -432,7 +432,7 @@ hotplug_add(struct client *c, const char *path, const char *kind,
 		    "%s", path, domid, v->kind);
 		return;
 	}
-	/* The script may be faster than the watch: look at once. */
+	/* The script may be faster than the watch. */
 	if (v == NULL)
 		v = vbd_new(c->sup, kind, domid, devid);
 	if (v == NULL) {
@@ -440,7 +440,6 @@ hotplug_add(struct client *c, const char *path, const char *kind,
 		return;
 	}
 	client_wait(c, v, WAIT_ADD);
-	vbd_touch(v);
 }
 
 static void
@@ -475,7 +474,6 @@ on_hotplug(struct client *c, const json_t *q)
 			return;
 		}
 		client_wait(c, v, WAIT_REMOVE);
-		vbd_touch(v);
 	} else {
 		client_fail(c, "unknown hotplug action \"%.32s\"", action);
 	}

@@ -50,7 +50,10 @@ void client_answer(struct client *c, json_t *answer);
 void client_fail(struct client *c, const char *fmt, ...) LOG_PRINTF(2, 3);
 void client_ok(struct client *c);
 
-/* Look at 'v' each time it changes, for at most c->timeout seconds. */
+/*
+ * Look at 'v' now and each time it changes, for at most c->timeout seconds.
+ * Both may be freed here.
+ */
 void client_wait(struct client *c, struct vbd *v, enum client_wait what);
 
 /* What vbd.c says to whoever waits. */

@@ -152,8 +152,8 @@ client_wait(struct client *c, struct vbd *v, enum client_wait what)
 		rc = set_timer(c, c->timeout * 1000000ull);
 	if (rc < 0)
 		client_fail(c, "ringbackd cannot wait: %s", strerror(-rc));
-	else
-		answer_changed(c);
+	/* What is known of it may be older than the question. */
+	vbd_step(v);
 }
 
 static void

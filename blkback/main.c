@@ -97,16 +97,9 @@ set_uid_base(struct options *opt, const char *text)
 static int
 run_disk(const struct options *opt, const char *id)
 {
-	const char *dash = strchr(id, '-');
 	uint32_t domid, devid;
-	char text[12];
 
-	if (dash == NULL || dash - id >= (int)sizeof(text))
-		return WRONG;
-	memcpy(text, id, dash - id);
-	text[dash - id] = '\0';
-	if (xenstore_parse_u32(text, UINT16_MAX, &domid) < 0 ||
-	    xenstore_parse_u32(dash + 1, UINT32_MAX, &devid) < 0)
+	if (xenstore_parse_id(id, '-', &domid, &devid) < 0)
 		return WRONG;
 	return disk_main(opt->run_dir, domid, devid);
 }

@@ -134,14 +134,14 @@ backend_event(struct supervisor *sup, const char *path)
 static void
 watch_event(struct supervisor *sup, const char *path, const char *token)
 {
-	unsigned domid, devid;
+	uint32_t domid, devid;
 	struct vbd *v;
 
 	if (strcmp(token, "backend") == 0) {
 		backend_event(sup, path);
 	} else if (strcmp(token, "release") == 0) {
 		touch_all(sup);
-	} else if (sscanf(token, "%u/%u", &domid, &devid) == 2) {
+	} else if (xenstore_parse_id(token, '/', &domid, &devid) == 0) {
 		v = vbd_find(sup, domid, devid);
 		if (v != NULL)
 			vbd_touch(v);
@@ -212,19 +212,14 @@ static bool
 parse_file(const char *name, const char *suffix, uint32_t *domid,
     uint32_t *devid)
 {
-	char id[32], *dash;
+	char id[32];
 	size_t n = strlen(name), s = strlen(suffix);
 
 	if (n <= s || n - s >= sizeof(id) || strcmp(name + n - s, suffix) != 0)
 		return false;
 	memcpy(id, name, n - s);
 	id[n - s] = '\0';
-	dash = strchr(id, '-');
-	if (dash == NULL)
-		return false;
-	*dash = '\0';
-	return xenstore_parse_u32(id, UINT16_MAX, domid) == 0 &&
-	    xenstore_parse_u32(dash + 1, UINT32_MAX, devid) == 0;
+	return xenstore_parse_id(id, '-', domid, devid) == 0;
 }
 
 /*

@@ -32,6 +32,22 @@ xenstore_parse_u32(const char *text, uint32_t max, uint32_t *value)
 }
 
 int
+xenstore_parse_id(const char *text, char separator, uint32_t *domid,
+    uint32_t *devid)
+{
+	const char *end = strchr(text, separator);
+	char first[12];
+
+	if (end == NULL || end - text >= (int)sizeof(first))
+		return -EINVAL;
+	memcpy(first, text, end - text);
+	first[end - text] = '\0';
+	if (xenstore_parse_u32(first, UINT16_MAX, domid) < 0)
+		return -EINVAL;
+	return xenstore_parse_u32(end + 1, UINT32_MAX, devid);
+}
+
+int
 xenstore_parse_backend(const char *path, char *kind, size_t kind_size,
     uint32_t *domid, uint32_t *devid, bool *inside)
 {
@@ -115,7 +131,11 @@ xenstore_open(struct xenstore *s)
 {
 	errno = 0;
 	s->lost = false;
-	s->xs = xs_open(XS_UNWATCH_FILTER);
+	/*
+	 * Without XS_UNWATCH_FILTER, whose events libxenstore (4.17) leaks.
+	 * Late ones are harmless: their token is a name, not a pointer.
+	 */
+	s->xs = xs_open(0);
 	return s->xs == NULL ? (errno != 0 ? -errno : -EIO) : 0;
 }
 

@@ -32,6 +32,10 @@ struct xenstore {
 /* Decimal digits only, at most 'max'.  0 or -EINVAL. */
 int xenstore_parse_u32(const char *text, uint32_t max, uint32_t *value);
 
+/* "DOMID-DEVID", or with another separator.  0 or -EINVAL. */
+int xenstore_parse_id(const char *text, char separator, uint32_t *domid,
+        uint32_t *devid);
+
 /*
  * "backend/KIND/DOMID/DEVID", or something below it ("inside", may be NULL,
  * is set).  0, or -EINVAL for anything else.

@@ -53,8 +53,11 @@ answers(struct rig *r)
 void
 rig_start(struct rig *r)
 {
+	const char *program = getenv("RINGBACKD");
 	int log;
 
+	if (program == NULL)
+		program = "ringbackd_fake";
 	r->daemon = fork();
 	assert_true(r->daemon >= 0);
 	if (r->daemon == 0) {
@@ -63,21 +66,30 @@ rig_start(struct rig *r)
 		if (log < 0 || dup2(log, STDERR_FILENO) < 0)
 			_exit(99);
 		setenv("NOTIFY_SOCKET", "@nobody-listens-here", 1);
-		execl(getenv("RINGBACKD"), "ringbackd", "--run-dir", r->dir,
+		execl(program, "ringbackd", "--run-dir", r->dir,
 		    "--uid-base", "70000", "--verbose", NULL);
 		_exit(98);
 	}
 	UNTIL(answers(r));
 }
 
+/* Its exit status, as waitpid() puts it. */
+static int
+end_daemon(struct rig *r, int sig)
+{
+	int status = -1;
+
+	kill(r->daemon, sig);
+	assert_int_equal(waitpid(r->daemon, &status, 0), r->daemon);
+	r->daemon = 0;
+	return status;
+}
+
 void
 rig_signal(struct rig *r, int sig)
 {
-	int status;
+	int status = end_daemon(r, sig);
 
-	assert_int_equal(kill(r->daemon, sig), 0);
-	assert_int_equal(waitpid(r->daemon, &status, 0), r->daemon);
-	r->daemon = 0;
 	if (sig == SIGTERM)
 		assert_int_equal(status, 0);
 }
@@ -132,10 +144,11 @@ int
 rig_teardown(void **state)
 {
 	struct rig *r = *state;
+	int status = 0;
 	char cmd[256];
 
 	if (r->daemon > 0)
-		rig_signal(r, SIGTERM);
+		status = end_daemon(r, SIGTERM);
 	kill_disks(r);
 	/* For whoever looks for the reason of a failure. */
 	snprintf(cmd, sizeof(cmd), "[ -z \"$SUPERVISOR_LOG\" ] || head -n -0 "
@@ -150,6 +163,8 @@ rig_teardown(void **state)
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", r->dir);
 	assert_int_equal(system(cmd), 0);
 	free(r);
+	/* The daemon was well, and with a sanitizer: has not leaked. */
+	assert_int_equal(status, 0);
 	return 0;
 }
 

@@ -46,6 +46,28 @@ test_numbers(void **state)
 }
 
 static void
+test_ids(void **state)
+{
+	static const char *const bad[] = {
+		"", "-", "7", "7-", "-1", "7-1-", "7--1", "65536-1",
+		"000000000007-1", "7-4294967296", "7/1", "7 -1",
+	};
+	uint32_t domid, devid;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(xenstore_parse_id(bad[i], '-', &domid, &devid),
+		    -EINVAL);
+	assert_int_equal(xenstore_parse_id("7-51712", '-', &domid, &devid), 0);
+	assert_int_equal(domid, 7);
+	assert_int_equal(devid, 51712);
+	assert_int_equal(xenstore_parse_id("65535/0", '/', &domid, &devid), 0);
+	assert_int_equal(domid, 65535);
+	assert_int_equal(devid, 0);
+}
+
+static void
 test_backend_paths(void **state)
 {
 	static const char *const bad[] = {
@@ -404,6 +426,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_backend_paths),
 		cmocka_unit_test(test_ring_of_linux),
 		cmocka_unit_test(test_ring_names),
