@@ -352,6 +352,8 @@ say(struct disk *d, struct message *m)
 		m->geometry.size = d->img->size;
 		m->geometry.block_size = d->img->block_size;
 		m->geometry.physical_block_size = d->img->physical_block_size;
+		m->geometry.discard_granularity = d->img->discard_granularity;
+		m->geometry.discard_alignment = d->img->discard_alignment;
 		m->geometry.readonly = d->img->readonly;
 		m->geometry.flush = 1;
 	}
@@ -409,6 +411,7 @@ open_image(struct disk *d, char why[WHY_MAX])
 		.format = d->spec.format,
 		.path = d->spec.path,
 		.readonly = d->spec.readonly || d->open.readonly,
+		.discard = d->spec.discard && d->open.discard,
 		.cache = d->spec.cache,
 	};
 	int rc;

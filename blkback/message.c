@@ -14,7 +14,7 @@ terminated(const char *s, size_t room)
 static bool
 open_ok(const struct message_open *o)
 {
-	return o->readonly <= 1 && o->activate <= 1 &&
+	return o->readonly <= 1 && o->activate <= 1 && o->discard <= 1 &&
 	    o->resume <= RESUME_FAIL &&
 	    terminated(o->uuid, sizeof(o->uuid)) &&
 	    terminated(o->backend, sizeof(o->backend)) &&
@@ -41,7 +41,9 @@ geometry_ok(const struct message_geometry *g)
 	uint32_t b = g->block_size;
 
 	return g->size % 512 == 0 && b >= 512 && (b & (b - 1)) == 0 &&
-	    g->physical_block_size >= b && g->readonly <= 1 && g->flush <= 1;
+	    g->physical_block_size >= b && g->readonly <= 1 &&
+	    g->flush <= 1 && g->discard_alignment % 512 == 0 &&
+	    g->discard_granularity % 512 == 0;
 }
 
 int

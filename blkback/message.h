@@ -73,6 +73,8 @@ struct message_open {
 	uint16_t domid;			/* of the frontend */
 	uint8_t  readonly;		/* bool; also if the spec says so */
 	uint8_t  activate;		/* bool; at once, not at CONNECT */
+	uint8_t  discard;		/* bool; unless the spec ignores it */
+	uint8_t  pad[3];
 	uint32_t devid;
 	uint32_t uid;			/* to become; also the gid */
 	uint32_t resume;		/* enum resume_mode; not NO: the first */
@@ -87,8 +89,11 @@ struct message_geometry {
 	uint64_t size;			/* bytes, multiple of 512 */
 	uint32_t block_size;		/* bytes */
 	uint32_t physical_block_size;	/* bytes */
+	uint32_t discard_granularity;	/* bytes; 0: no BLKIF_OP_DISCARD */
+	uint32_t discard_alignment;	/* bytes */
 	uint8_t  readonly;		/* bool */
 	uint8_t  flush;			/* bool: BLKIF_OP_FLUSH_DISKCACHE works */
+	uint8_t  pad[6];
 };
 
 struct message_ring {

@@ -511,6 +511,11 @@ request_done(struct request *req, int error)
 		merge_end(&q->merger);
 		return;
 	}
+	/* Advice that this storage cannot take: the frontend stops giving it. */
+	if (*req->step == 'd' && error == -EOPNOTSUPP) {
+		request_end(req, BLKIF_RSP_EOPNOTSUPP, q);
+		return;
+	}
 	q->page->stats.reqs_failed++;
 	log_guest(&q->log, "%s of %llu bytes at %llu failed: %s",
 	    names[req->parsed.op], (unsigned long long)req->parsed.length,

@@ -36,7 +36,7 @@ static const int allowed[] = {
 	SCMP_SYS(io_submit), SCMP_SYS(io_getevents), SCMP_SYS(io_pgetevents),
 	SCMP_SYS(io_destroy), SCMP_SYS(pread64), SCMP_SYS(pwrite64),
 	SCMP_SYS(preadv), SCMP_SYS(pwritev), SCMP_SYS(fsync),
-	SCMP_SYS(fdatasync), SCMP_SYS(fstat), SCMP_SYS(newfstatat),
+	SCMP_SYS(fdatasync), SCMP_SYS(fallocate), SCMP_SYS(fstat), SCMP_SYS(newfstatat),
 	SCMP_SYS(statx), SCMP_SYS(lseek),
 	/* memory and threads that exist already */
 	SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(madvise), SCMP_SYS(futex),
@@ -50,7 +50,7 @@ static const unsigned long allowed_ioctls[] = {
 	IOCTL_GNTDEV_GET_OFFSET_FOR_VADDR, IOCTL_GNTDEV_GRANT_COPY,
 	IOCTL_EVTCHN_BIND_INTERDOMAIN, IOCTL_EVTCHN_UNBIND,
 	IOCTL_EVTCHN_NOTIFY,
-	BLKGETSIZE64, BLKSSZGET, BLKPBSZGET,
+	BLKGETSIZE64, BLKSSZGET, BLKPBSZGET, BLKDISCARD,
 };
 
 static const int allowed_fcntls[] = {

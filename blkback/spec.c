@@ -77,6 +77,12 @@ set_readonly(struct disk_spec *spec, uint32_t value)
 	spec->readonly = value != 0;
 }
 
+static void
+set_discard(struct disk_spec *spec, uint32_t value)
+{
+	spec->discard = value != 0;
+}
+
 static const struct word cache_words[] = {
 	{ "none",             CACHE_NONE,       true },
 	{ "directsync",       CACHE_DIRECTSYNC, true },
@@ -103,8 +109,8 @@ static const struct word grants_words[] = {
 	{ NULL,               0,                false },
 };
 static const struct word discard_words[] = {
+	{ "unmap",            1,                true },
 	{ "ignore",           0,                true },
-	{ "unmap",            0,                false },
 	{ NULL,               0,                false },
 };
 static const struct word readonly_words[] = {
@@ -148,7 +154,8 @@ static const struct option options[] = {
 	{ .name = "memory", .use = "64K to 1G",
 	  .number = true, .suffix = true,
 	  .min = SPEC_MEMORY_MIN, .max = SPEC_MEMORY_MAX, .set = set_memory },
-	{ .name = "discard", .use = "ignore", .words = discard_words },
+	{ .name = "discard", .use = "unmap or ignore",
+	  .words = discard_words, .set = set_discard },
 	{ .name = "readonly", .use = "on or off",
 	  .words = readonly_words, .set = set_readonly },
 	{ .name = "on-error", .use = "report", .words = on_error_words },
@@ -162,6 +169,7 @@ static const struct disk_spec defaults = {
 	.memory     = SPEC_MEMORY,
 	.ring_order = RING_MAX_ORDER,
 	.readonly   = false,
+	.discard    = true,
 };
 
 /*

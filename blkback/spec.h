@@ -31,6 +31,7 @@ struct disk_spec {
 	uint32_t        memory;		/* bytes of the arena */
 	uint8_t         ring_order;	/* largest offered, 0 ... 4 */
 	bool            readonly;
+	bool            discard;	/* discard=unmap */
 };
 
 /*

@@ -16,6 +16,7 @@
 
 #define MAX_EVENTS  128u		/* of fs.aio-max-nr, per engine */
 #define SECTOR      512u
+#define DISCARD_PIECE (64u << 20)	/* bytes */
 #define STACK_BYTES (128 * 1024)	/* locked in memory: keep it small */
 
 /*
@@ -51,10 +52,11 @@ struct slot {
 };
 STAILQ_HEAD(slot_list, slot);
 
-/* The helper thread that flushes where the kernel cannot by itself. */
-struct syncer {
+/* The thread for what has no asynchronous form. */
+struct helper {
 	pthread_t        thread;
 	int              event_fd;	/* the engine's */
+	aio_discard     *discard;
 	struct slot_list waiting;	/* aio_submit() to aio_reap() */
 	pthread_mutex_t  mutex;		/* for all below */
 	pthread_cond_t   wake;
@@ -77,7 +79,8 @@ struct aio {
 	struct slot     *slots;
 	struct slot_list free;
 	struct slot_list failed;	/* the kernel refused them */
-	struct syncer   *syncer;	/* NULL: the kernel flushes */
+	struct helper   *helper;	/* NULL: the kernel does it all */
+	bool             kernel_flushes;
 	bool             reaping;
 };
 
@@ -94,10 +97,24 @@ event_raise(int event_fd)
  * The helper thread.
  */
 
-static void *
-syncer_main(void *arg)
+/* A long discard must not hold the storage's queue for itself. */
+static int
+discard_pieces(struct helper *s, const struct slot *slot)
 {
-	struct syncer *s = arg;
+	uint64_t offset = slot->io->offset, left = slot->io->length, n;
+	int rc = 0;
+
+	for (; rc == 0 && left > 0; offset += n, left -= n) {
+		n = left < DISCARD_PIECE ? left : DISCARD_PIECE;
+		rc = s->discard(slot->cb.aio_fildes, offset, n);
+	}
+	return rc;
+}
+
+static void *
+helper_main(void *arg)
+{
+	struct helper *s = arg;
 	struct slot *slot;
 
 	pthread_mutex_lock(&s->mutex);
@@ -111,7 +128,9 @@ syncer_main(void *arg)
 		pthread_mutex_unlock(&s->mutex);
 
 		slot->error = 0;
-		if (fdatasync(slot->cb.aio_fildes) == -1)
+		if (slot->io->op == IO_DISCARD)
+			slot->error = discard_pieces(s, slot);
+		else if (fdatasync(slot->cb.aio_fildes) == -1)
 			slot->error = -errno;
 
 		pthread_mutex_lock(&s->mutex);
@@ -126,7 +145,7 @@ syncer_main(void *arg)
 
 /* Signals are for the threads that expect them: block all in this one. */
 static int
-syncer_start(struct syncer *s)
+helper_start(struct helper *s)
 {
 	pthread_attr_t attr;
 	sigset_t all, old;
@@ -141,7 +160,7 @@ syncer_start(struct syncer *s)
 		error = pthread_sigmask(SIG_SETMASK, &all, &old);
 	}
 	if (error == 0) {
-		error = pthread_create(&s->thread, &attr, syncer_main, s);
+		error = pthread_create(&s->thread, &attr, helper_main, s);
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
 	}
 	pthread_attr_destroy(&attr);
@@ -149,21 +168,22 @@ syncer_start(struct syncer *s)
 }
 
 static int
-syncer_open(struct syncer **sp, int event_fd)
+helper_open(struct helper **sp, int event_fd, aio_discard *discard)
 {
-	struct syncer *s;
+	struct helper *s;
 	int rc;
 
 	s = calloc(1, sizeof(*s));
 	if (s == NULL)
 		return -ENOMEM;
 	s->event_fd = event_fd;
+	s->discard = discard;
 	STAILQ_INIT(&s->waiting);
 	STAILQ_INIT(&s->todo);
 	STAILQ_INIT(&s->done);
 	pthread_mutex_init(&s->mutex, NULL);
 	pthread_cond_init(&s->wake, NULL);
-	rc = syncer_start(s);
+	rc = helper_start(s);
 	if (rc < 0) {
 		pthread_cond_destroy(&s->wake);
 		pthread_mutex_destroy(&s->mutex);
@@ -175,7 +195,7 @@ syncer_open(struct syncer **sp, int event_fd)
 }
 
 static void
-syncer_close(struct syncer *s)
+helper_close(struct helper *s)
 {
 	pthread_mutex_lock(&s->mutex);
 	s->stop = true;
@@ -188,7 +208,7 @@ syncer_close(struct syncer *s)
 }
 
 static void
-syncer_push(struct syncer *s, struct channel *ch)
+helper_push(struct helper *s, struct channel *ch)
 {
 	if (STAILQ_EMPTY(&s->waiting))
 		return;
@@ -201,7 +221,7 @@ syncer_push(struct syncer *s, struct channel *ch)
 
 /* Move what has finished to 'list'. */
 static void
-syncer_take(struct syncer *s, struct slot_list *list)
+helper_take(struct helper *s, struct slot_list *list)
 {
 	/* Read the list only after the count that covers it. */
 	if (__atomic_load_n(&s->nr_done, __ATOMIC_ACQUIRE) == 0)
@@ -327,11 +347,11 @@ aio_submit(struct aio *a, int fd, struct io *io)
 	slot->cb.data = slot;
 	slot->cb.aio_fildes = fd;
 	io_set_eventfd(&slot->cb, a->event_fd);
-	if (io->op != IO_FLUSH) {
+	if (io->op == IO_READ || io->op == IO_WRITE) {
 		slot->cb.u.c.offset = (long long)io->offset;
 		slot_queue(a, slot);
-	} else if (a->syncer != NULL) {
-		STAILQ_INSERT_TAIL(&a->syncer->waiting, slot, link);
+	} else if (io->op == IO_DISCARD || !a->kernel_flushes) {
+		STAILQ_INSERT_TAIL(&a->helper->waiting, slot, link);
 	} else {
 		slot->cb.aio_lio_opcode = IO_CMD_FDSYNC;
 		a->queue[a->nr_queued++] = &slot->cb;
@@ -424,8 +444,8 @@ aio_push_all(struct aio *a)
 {
 	if (a->nr_queued > 0)
 		aio_push(a);
-	if (a->syncer != NULL)
-		syncer_push(a->syncer, a->ch);
+	if (a->helper != NULL)
+		helper_push(a->helper, a->ch);
 }
 
 unsigned
@@ -440,8 +460,8 @@ aio_reap(struct aio *a)
 
 	n = a->ring != NULL ? aio_drain_ring(a) : aio_drain_kernel(a);
 	n += slots_finish(a, &a->failed);
-	if (a->syncer != NULL) {
-		syncer_take(a->syncer, &synced);
+	if (a->helper != NULL) {
+		helper_take(a->helper, &synced);
 		n += slots_finish(a, &synced);
 	}
 
@@ -536,7 +556,8 @@ aio_setup(struct aio *a, const char *path, char why[WHY_MAX])
 }
 
 static int
-aio_setup_flush(struct aio *a, int fd, const char *path, char why[WHY_MAX])
+aio_setup_helper(struct aio *a, int fd, aio_discard *discard, const char *path,
+    char why[WHY_MAX])
 {
 	int rc;
 
@@ -546,19 +567,20 @@ aio_setup_flush(struct aio *a, int fd, const char *path, char why[WHY_MAX])
 		    "for what is wrong with its storage", path, strerror(-rc));
 		return rc;
 	}
-	if (rc == 1)
+	a->kernel_flushes = rc == 1;
+	if (a->kernel_flushes && discard == NULL)
 		return 0;
-	rc = syncer_open(&a->syncer, a->event_fd);
+	rc = helper_open(&a->helper, a->event_fd, discard);
 	if (rc < 0)
-		why_set(why, "start the thread that flushes %.200s: %s; "
-		    "raise the limits of memory and threads (ulimit -u, "
-		    "TasksMax= of the unit)", path, strerror(-rc));
+		why_set(why, "start the helper thread of %.200s: %s; raise "
+		    "the limits of memory and threads (ulimit -u, TasksMax= "
+		    "of the unit)", path, strerror(-rc));
 	return rc;
 }
 
 int
 aio_open(struct aio **aio, struct channel *ch, unsigned depth, int fd,
-    const char *path, char why[WHY_MAX])
+    aio_discard *discard, const char *path, char why[WHY_MAX])
 {
 	struct aio *a;
 	int rc;
@@ -581,7 +603,7 @@ aio_open(struct aio **aio, struct channel *ch, unsigned depth, int fd,
 	rc = aio_setup(a, path, why);
 	if (rc < 0)
 		goto err_eventfd;
-	rc = aio_setup_flush(a, fd, path, why);
+	rc = aio_setup_helper(a, fd, discard, path, why);
 	if (rc < 0)
 		goto err_ctx;
 
@@ -610,8 +632,8 @@ aio_close(struct aio *a)
 	if (a == NULL)
 		return;
 	assert(a->nr_used == 0 && !a->reaping);
-	if (a->syncer != NULL)
-		syncer_close(a->syncer);
+	if (a->helper != NULL)
+		helper_close(a->helper);
 	rc = io_destroy(a->ctx);
 	assert(rc == 0);
 	(void)rc;

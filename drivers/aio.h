@@ -16,9 +16,10 @@
  * A short transfer is continued until all is done: a read that finds the end
  * of the file fails with -EIO, a write that finds no room with -ENOSPC.
  *
- * Flushes go the same way (IO_CMD_FDSYNC).  Where the kernel or the file
- * system cannot do that, a helper thread calls fdatasync().  It is made when
- * the engine is opened, because later the sandbox forbids new threads.
+ * Flushes go the same way (IO_CMD_FDSYNC).  What has no asynchronous form is
+ * done by a helper thread: a flush where the kernel or the file system cannot
+ * do that, and every discard.  The thread is made when the engine is opened,
+ * because later the sandbox forbids new ones.
  *
  * Nothing is allocated after aio_open().
  */
@@ -29,14 +30,18 @@
 
 struct aio;
 
+/* Discard a range of a file; blocks.  0 or -errno. */
+typedef int aio_discard(int fd, uint64_t offset, uint64_t length);
+
 /*
  * An engine for at most 'depth' I/Os at a time on behalf of 'ch', whose
  * event_fd it sets and whose submits it counts.  'fd' (opened from 'path')
  * is the file that is going to be flushed: it is flushed once here, to learn
- * how.  On failure nothing is open.
+ * how.  'discard' is called for IO_DISCARD, for a bounded piece at a time; NULL
+ * when there will be none.  On failure nothing is open.
  */
 int  aio_open(struct aio **aio, struct channel *ch, unsigned depth, int fd,
-         const char *path, char why[WHY_MAX]);
+         aio_discard *discard, const char *path, char why[WHY_MAX]);
 
 /* No I/O is in flight, and not called by a done().  NULL is fine. */
 void aio_close(struct aio *a);

@@ -73,6 +73,7 @@ struct image_options {
 	const char     *format;		/* a driver's name */
 	const char     *path;		/* what follows the first ':' of a spec */
 	bool            readonly;	/* opened O_RDONLY: CVE-2015-7311 */
+	bool            discard;	/* offer IO_DISCARD where it works */
 	enum cache_mode cache;
 };
 

@@ -120,6 +120,7 @@ fault_parse_op(const char *value, struct fault_rule *rule)
 {
 	static const char *const names[] = {
 		[IO_READ] = "read", [IO_WRITE] = "write", [IO_FLUSH] = "flush",
+		[IO_DISCARD] = "discard",
 	};
 	unsigned i;
 
@@ -261,6 +262,8 @@ fault_copy_geometry(struct fault_image *f)
 	f->img.size = f->below->size;
 	f->img.block_size = f->below->block_size;
 	f->img.physical_block_size = f->below->physical_block_size;
+	f->img.discard_granularity = f->below->discard_granularity;
+	f->img.discard_alignment = f->below->discard_alignment;
 	f->img.dev = f->below->dev;
 	f->img.ino = f->below->ino;
 }
@@ -525,13 +528,13 @@ fault_submit(struct channel *ch, struct io *io)
 	STAILQ_REMOVE_HEAD(&fc->free, link);
 	fio->orig = io;
 	fio->error = f->rule.error;
-	if (fio->error != 0 && (f->rule.part == 0 || io->op == IO_FLUSH)) {
+	if (fio->error != 0 && (f->rule.part == 0 || io->iovcnt == 0)) {
 		fault_hold(fio);
 		return;
 	}
 	fio->io = *io;
 	fio->io.done = fault_caught;
-	if (f->rule.part != 0 && f->rule.part < io->length)
+	if (f->rule.part != 0 && f->rule.part < io->length && io->iovcnt > 0)
 		fault_cut(&fio->io, f->rule.part);
 	fault_pass(fc, &fio->io);
 }

@@ -74,6 +74,8 @@ null_open(const struct image_options *opt, struct image **img,
 	n->img.size = size;
 	n->img.block_size = 512;
 	n->img.physical_block_size = 4096;
+	if (opt->discard && !opt->readonly)
+		n->img.discard_granularity = 4096;
 	*img = &n->img;
 	return 0;
 }

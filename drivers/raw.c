@@ -13,10 +13,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "drivers/aio.h"
@@ -300,6 +302,68 @@ raw_read_block_sizes(struct raw_image *r, const struct stat *st,
 	return 0;
 }
 
+/*
+ * Discard: a hole in a file, BLKDISCARD on a device.
+ */
+
+static int
+discard_file(int fd, uint64_t offset, uint64_t length)
+{
+	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+	    (off_t)offset, (off_t)length) == -1 ? -errno : 0;
+}
+
+static int
+discard_device(int fd, uint64_t offset, uint64_t length)
+{
+	uint64_t range[2] = { offset, length };
+
+	return ioctl(fd, BLKDISCARD, range) == -1 ? -errno : 0;
+}
+
+/* One number of /sys/dev/block/MAJOR:MINOR/queue/; 0 when there is none. */
+static uint64_t
+raw_queue_number(dev_t rdev, const char *name)
+{
+	unsigned long long n = 0;
+	const char *dir[] = { "", "../" };	/* a partition's is its disk's */
+	char path[96];
+	FILE *f;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%squeue/%s",
+		    major(rdev), minor(rdev), dir[i], name);
+		f = fopen(path, "re");
+		if (f == NULL)
+			continue;
+		if (fscanf(f, "%llu", &n) != 1)
+			n = 0;
+		fclose(f);
+		break;
+	}
+	return n;
+}
+
+/*
+ * A device says whether it discards.  Of a file system only trying tells, and
+ * open must not write: it is offered, and answered with -EOPNOTSUPP there.
+ */
+static void
+raw_read_discard(struct raw_image *r, const struct stat *st)
+{
+	uint64_t granule = (uint64_t)st->st_blksize;
+
+	if (r->device)
+		granule = raw_queue_number(st->st_rdev,
+		    "discard_max_bytes") == 0 ? 0 :
+		    raw_queue_number(st->st_rdev, "discard_granularity");
+	if (granule < SECTOR || granule > UINT32_MAX / 2 ||
+	    (granule & (granule - 1)) != 0)
+		return;
+	r->img.discard_granularity = (uint32_t)granule;
+}
+
 static void
 raw_free(struct raw_image *r)
 {
@@ -339,6 +403,8 @@ raw_open(const struct image_options *opt, struct image **img,
 		rc = raw_read_block_sizes(r, &st, opt, why);
 	if (rc < 0)
 		goto err_free;
+	if (opt->discard && !opt->readonly)
+		raw_read_discard(r, &st);
 	*img = &r->img;
 	return 0;
 
@@ -419,7 +485,9 @@ raw_channel_open(struct image *img, unsigned depth, struct channel **ch,
 		return -ENOMEM;
 	}
 	c->ch.img = img;
-	rc = aio_open(&c->aio, &c->ch, depth, r->fd, r->path, why);
+	rc = aio_open(&c->aio, &c->ch, depth, r->fd,
+	    img->discard_granularity == 0 ? NULL :
+	    r->device ? discard_device : discard_file, r->path, why);
 	if (rc < 0) {
 		free(c);
 		return rc;

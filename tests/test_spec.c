@@ -22,7 +22,7 @@
 #define DEFAULTS							\
 	.format = "raw", .path = "/x", .cache = CACHE_NONE,		\
 	.poll_us = 50, .merge = 1 * MIB, .memory = 8 * MIB,		\
-	.ring_order = 4, .readonly = false
+	.ring_order = 4, .readonly = false, .discard = true
 
 #pragma GCC diagnostic ignored "-Woverride-init"
 #ifdef __clang__
@@ -72,7 +72,8 @@ static const struct {
 	                                  .memory = 1 * MIB + 4 * KIB } },
 	{ "raw,memory=1052672:/x",      { DEFAULTS,
 	                                  .memory = 1 * MIB + 4 * KIB } },
-	{ "raw,discard=ignore:/x",      { DEFAULTS } },
+	{ "raw,discard=unmap:/x",       { DEFAULTS } },
+	{ "raw,discard=ignore:/x",      { DEFAULTS, .discard = false } },
 	{ "raw,readonly=on:/x",         { DEFAULTS, .readonly = true } },
 	{ "raw,readonly=off:/x",        { DEFAULTS } },
 	{ "raw,on-error=report:/x",     { DEFAULTS } },
@@ -205,8 +206,6 @@ static const struct {
 	{ "raw,memory=2G:/x", { "memory=2G", "out of range" } },
 	{ "raw,memory=4G:/x", { "memory=4G", "out of range" } },
 	{ "raw,memory=all:/x", { "memory=all", "not a number", "K, M or G" } },
-	{ "raw,discard=unmap:/x",
-	  { "discard=unmap", "not built yet", "ignore" } },
 	{ "raw,discard=on:/x", { "discard=on", "not known", "ignore" } },
 	{ "raw,readonly=yes:/x", { "readonly=yes", "not known", "on or off" } },
 	{ "raw,readonly:/x", { "readonly", "not option=value" } },
@@ -241,6 +240,8 @@ differs(const struct disk_spec *a, const struct disk_spec *b)
 		return "memory";
 	if (a->ring_order != b->ring_order)
 		return "ring-order";
+	if (a->discard != b->discard)
+		return "discard";
 	return a->readonly != b->readonly ? "readonly" : NULL;
 }
 
