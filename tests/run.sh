@@ -32,14 +32,27 @@ count() {
 	END { print n["PASSED"] + 0, n["FAILED"] + 0, n["SKIPPED"] + 0 }' "$1"
 }
 
+# timeout makes a process group of its own, which no ^C reaches but through us;
+# and a shell lets what runs in the background ignore it.
+pid=
+stop() {
+	[ -z "$pid" ] || kill "$pid"
+	exit 130
+}
+trap stop INT TERM
+
 for t in "$@"; do
 	log=$O/logs/$(basename "$t").log
 	began=$(date +%s)
 	echo "---- $t"
 	case $t in
-	*.sh)	timeout -k 5 "$TEST_TIMEOUT" sh "$t" ;;
-	*)	timeout -k 5 "$TEST_TIMEOUT" "$t" ;;
-	esac </dev/null >"$log" 2>&1
+	*.sh)	shell="sh" ;;
+	*)	shell= ;;
+	esac
+	env --default-signal=INT,QUIT timeout -k 5 "$TEST_TIMEOUT" $shell "$t" \
+	    </dev/null >"$log" 2>&1 &
+	pid=$!
+	wait "$pid"
 	rc=$?
 	cat "$log"
 	read -r p f s <<-END
