@@ -20,9 +20,11 @@
  *   {"op": "stats", "domain": "7", "vdev": "xvdb"}
  *        {"ok": true, "stats": {"reads": ..., ...}}: page.h's counters with
  *        '-' for '_', and "in-flight"; the arrays as "reads" "writes"
- *        "flushes" (ops), "read-bytes" ..., "read-wait-ns" ... and
- *        "read-wait-max-ns" ... ("write-", "flush-" likewise)
- *   {"op": "hotplug", "action": "add" | "remove", "backend": "backend/vbd/7/51712"}
+ *        "flushes" "barriers" "discards" (ops), "read-bytes" ...,
+ *        "read-wait-ns" ... and "read-wait-max-ns" ... ("write-" and so on
+ *        likewise)
+ *   {"op": "hotplug", "action": "add" | "remove",
+ *    "backend": "backend/vbd/7/51712"}
  *        for block-ringback: "add" answers with the verdict on the image
  *   {"op": "ping"}
  *        {"ok": true, "pid": ..., "version": "..."}

@@ -630,6 +630,8 @@ show_stats(const struct call *c, const json_t *answer)
 	print_operation(s, "read", "reads");
 	print_operation(s, "write", "writes");
 	print_operation(s, "flush", "flushes");
+	print_operation(s, "barrier", "barriers");
+	print_operation(s, "discard", "discards");
 
 	printf("\nstorage\n");
 	print_ratio(s, "host I/Os", "ios", "reqs-answered", "ios",
