@@ -10,6 +10,7 @@
 . /xenbed/lib.sh
 BACKEND=${BACKEND:-ringback} BACKENDTYPE=${BACKENDTYPE:-phy}
 SCRIPT=/xenbed/scenarios/raw-guest.sh
+FIO_4K="verified xvda 4k 16m"
 DAEMON='' RUN_FILES='' SUM=''
 
 ours() { [ "$BACKEND" = ringback ]; }
@@ -28,13 +29,18 @@ listed() { ringback list | grep xvd; }
 domains() { xl list | awk 'NR > 1 && $1 != "Domain-0"'; }
 disk_processes() { pgrep -f ringback | grep -v -x "$DAEMON"; }
 run_files() { ls /run/ringback; }
+writing() { ringback stats g2 xvda --json | grep '"writes": *[1-9]'; }
 grant_errors() { xl dmesg | grep grant_table; }
 
 daemon_start() {
-	LOG=/out/ringbackd.log
-	ringbackd --verbose > $LOG 2>&1 &
+	ringbackd --verbose >> $LOG 2>&1 &
 	DAEMON=$!
 	need "ringbackd answers" wait_for 20 ringback list
+}
+
+first_start() {
+	LOG=/out/ringbackd.log
+	daemon_start
 	check "a fresh ringbackd lists no disk" is_empty "$(listed)"
 	RUN_FILES=$(run_files)
 }
@@ -118,13 +124,34 @@ plain_guest() {
 	check "dom0 finds a clean file system" e2fsck -f -n /srv/a.img
 }
 
+# The disk goes on without the supervisor, and its successor takes it over.
+daemon_killed() {
+	local fio rc
+	guest g2 "$FIO_4K" > /tmp/fio.txt &
+	fio=$!
+	check "g2: fio is at work" wait_for 30 writing
+	kill -KILL "$DAEMON"
+	{ wait "$DAEMON"; } 2> /dev/null	# the shell's own word on it
+	check "g2: fio is still at work without ringbackd" kill -0 $fio
+	daemon_start
+	wait $fio
+	rc=$?
+	check "g2: fio verifies 4k blocks, ringbackd killed meanwhile" \
+	    succeeded $rc "$(cat /tmp/fio.txt)"
+	check "the new ringbackd lists the disk" mentions "$(listed)" xvda
+}
+
 large_ring_guest() {
 	guest_make g2 script=$SCRIPT disk="$(disk xvda /srv/b.img)" \
 	    cmdline=xen_blkfront.max_ring_page_order=4
 	guest_boot g2
 	check "g2: the ring has 16 pages" \
 	    equal "$(frontend g2 xvda ring-page-order)" 4
-	check "g2: fio verifies 4k blocks" guest g2 "verified xvda 4k 4m"
+	if ours; then
+		daemon_killed
+	else
+		check "g2: fio verifies 4k blocks" guest g2 "$FIO_4K"
+	fi
 	check "g2: fio verifies 256k blocks" guest g2 "verified xvda 256k 24m"
 	whole_disk g2 xvda
 	check "g2: the kernel saw no disk error" guest g2 no_errors
@@ -162,7 +189,7 @@ truncate -s 64M /srv/a.img
 truncate -s 48M /srv/b.img
 truncate -s $((2 * 1024 * 1024 + 3 * 512)) /srv/c.img
 truncate -s 16M /srv/d.img
-if ours; then daemon_start; else modprobe xen-blkback; fi
+if ours; then first_start; else modprobe xen-blkback; fi
 plain_guest
 large_ring_guest
 pvh_guest
