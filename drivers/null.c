@@ -30,8 +30,6 @@ null_parse_size(const char *s, uint64_t *size)
 	unsigned shift = 0;
 	uint64_t n = 0;
 
-	if (*s < '0' || *s > '9')
-		return -EINVAL;
 	for (; *s >= '0' && *s <= '9'; s++) {
 		if (n > (uint64_t)INT64_MAX / 10 - 1)
 			return -ERANGE;

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,7 +186,11 @@ void
 rig_submit(struct rig_io *rio)
 {
 	bool reaping = rio->rig->reaping;
+	struct epoll_event ev;
 
+	/* An edge of earlier I/Os must not stand in for one of this. */
+	if (rio->rig->nr_inflight == 0 && rio->rig->epfd != -1)
+		assert_in_range(epoll_wait(rio->rig->epfd, &ev, 1, 0), 0, 1);
 	rio->rig->nr_inflight++;
 	rio->rig->reaping = false;	/* no done() before this returns */
 	channel_submit(rio->rig->ch, &rio->io);
@@ -260,6 +266,28 @@ rig_holds(const struct rig_io *rio, unsigned seed)
 		if (p[i] != pattern(rio->io.offset / 4 + i, seed))
 			return false;
 	return true;
+}
+
+bool
+rig_aborts(void (*call)(void *arg), void *arg)
+{
+	struct rlimit no_core = { 0, 0 };
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid != -1);
+	if (pid == 0) {
+		setrlimit(RLIMIT_CORE, &no_core);
+		signal(SIGABRT, SIG_DFL);
+		if (freopen("/dev/null", "w", stderr) == NULL)
+			_exit(3);
+		call(arg);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
 static unsigned

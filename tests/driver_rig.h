@@ -76,6 +76,9 @@ int  rig_flush(struct rig *r);
 void rig_fill(struct rig_io *rio, unsigned seed);
 bool rig_holds(const struct rig_io *rio, unsigned seed);
 
+/* In a child: does the call end with a failed assertion? */
+bool rig_aborts(void (*call)(void *arg), void *arg);
+
 /* How many descriptors, and threads, this process has. */
 unsigned rig_count_fds(void);
 unsigned rig_count_threads(void);

@@ -37,14 +37,18 @@ static struct kernel {
 	long long bad_offset;	/* the I/O there is refused, */
 	int       bad_error;	/* with this error; 0: none is */
 	int       flush_error;	/* likewise each flush */
-	long      event_error;	/* result of each event io_getevents() gives */
+	long      event_error;	/* result of the first event, and the */
+	long      event_limit;	/* largest result, that io_getevents() gives */
 	uint64_t  cut;		/* bytes per iocb; 0: all */
 	bool      nothing;	/* transfers succeed and move nothing */
 	unsigned  nr_interrupt;	/* io_getevents() calls that get EINTR */
 	int       sync_error;	/* of fdatasync() */
 
 	/* What it saw. */
+	int       nr_contexts;
+	int       nr_events;	/* of the last one */
 	unsigned  nr_submit;
+	unsigned  nr_odd;	/* iocbs that begin inside a sector */
 	unsigned  nr_getevents;
 	unsigned  nr_sync;
 	unsigned  nr_taken;
@@ -58,6 +62,8 @@ io_setup(int nr, io_context_t *ctx)
 		return kernel.setup_error;
 	if (syscall(SYS_io_setup, nr, ctx) == -1)
 		return -errno;
+	kernel.nr_contexts++;
+	kernel.nr_events = nr;
 	if (kernel.spoil != 0)
 		((unsigned char *)*ctx)[kernel.spoil] ^= 2;
 	return 0;
@@ -66,6 +72,7 @@ io_setup(int nr, io_context_t *ctx)
 int
 io_destroy(io_context_t ctx)
 {
+	kernel.nr_contexts--;
 	return syscall(SYS_io_destroy, ctx) == -1 ? -errno : 0;
 }
 
@@ -121,6 +128,7 @@ io_submit(io_context_t ctx, long nr, struct iocb *ios[])
 				return iocb_error(ios[0]);
 			break;
 		}
+		kernel.nr_odd += ios[i]->u.c.offset % 512 != 0;
 		iocb_spoil(ios[i]);
 	}
 	n = syscall(SYS_io_submit, ctx, i, ios);
@@ -136,7 +144,7 @@ int
 io_getevents(io_context_t ctx, long min_nr, long nr, struct io_event *events,
     struct timespec *timeout)
 {
-	long n;
+	long i, n;
 
 	kernel.nr_getevents++;
 	if (kernel.nr_interrupt > 0) {
@@ -144,6 +152,9 @@ io_getevents(io_context_t ctx, long min_nr, long nr, struct io_event *events,
 		return -EINTR;
 	}
 	n = syscall(SYS_io_getevents, ctx, min_nr, nr, events, timeout);
+	for (i = 0; i < n && kernel.event_limit != 0; i++)
+		if ((long)events[i].res > kernel.event_limit)
+			events[i].res = (unsigned long)kernel.event_limit;
 	if (n > 0 && kernel.event_error != 0)
 		events->res = (unsigned long)kernel.event_error;
 	return n == -1 ? -errno : (int)n;
@@ -180,9 +191,10 @@ teardown(void **state)
 	if (rig.img != NULL)
 		rig_close(&rig);
 	unlink(file);
-	if (rig_count_fds() == nr_fds && rig_count_threads() == nr_threads)
+	if (rig_count_fds() == nr_fds && kernel.nr_contexts == 0 &&
+	    rig_count_threads() == nr_threads)
 		return 0;
-	print_error("descriptors are left open, or threads run on\n");
+	print_error("descriptors, AIO contexts or threads are left\n");
 	return -1;
 }
 
@@ -195,9 +207,9 @@ open_raw(unsigned depth)
 	rig.ch->submits = 0;
 }
 
-/* 'n' I/Os of one page; then they must all have ended, with the errors 0. */
 static struct rig_io *pages[MAX_DEPTH];
 
+/* 'n' I/Os of one page each. */
 static void
 submit_pages(enum io_op op, unsigned n)
 {
@@ -205,25 +217,50 @@ submit_pages(enum io_op op, unsigned n)
 
 	for (i = 0; i < n; i++) {
 		pages[i] = rig_io_new(&rig, op, i * 4096, 4096, 1 + i % 2);
-		rig_fill(pages[i], 9);
+		if (op == IO_WRITE)
+			rig_fill(pages[i], 9);
 		rig_submit(pages[i]);
 	}
 }
 
+/*
+ * All have ended well, but for one that the kernel refuses.  What was written
+ * is in the file, read here without the engine.
+ */
 static void
 check_pages(unsigned n)
 {
+	struct rig_io *p;
 	unsigned i;
+	bool bad;
+	int fd;
 
+	fd = open(file, O_RDONLY);
+	assert_true(fd != -1);
 	for (i = 0; i < n; i++) {
-		if (pages[i]->io.offset == (uint64_t)kernel.bad_offset)
-			assert_int_equal(pages[i]->error, kernel.bad_error);
-		else
-			assert_int_equal(pages[i]->error, 0);
-		assert_true(rig_holds(pages[i], 9));
-		rig_io_free(pages[i]);
+		p = pages[i];
+		bad = kernel.bad_error != 0 &&
+		    p->io.offset == (uint64_t)kernel.bad_offset;
+		assert_int_equal(p->error, bad ? kernel.bad_error : 0);
+		if (p->io.op == IO_WRITE)
+			assert_int_equal(pread(fd, p->buf, 4096,
+			    (off_t)p->io.offset), 4096);
+		assert_true(bad || rig_holds(p, 9));
+		rig_io_free(p);
 	}
+	close(fd);
 	assert_int_equal(rig.ch->submits, kernel.nr_submit);
+}
+
+static void
+write_and_read(unsigned n)
+{
+	submit_pages(IO_WRITE, n);
+	rig_wait(&rig);
+	check_pages(n);
+	submit_pages(IO_READ, n);
+	rig_wait(&rig);
+	check_pages(n);
 }
 
 static void
@@ -254,7 +291,15 @@ test_limit(void **state)
 {
 	(void)state;
 	open_raw(MAX_DEPTH);
+	assert_int_equal(kernel.nr_events, 128);
 	submit_pages(IO_WRITE, MAX_DEPTH);
+	rig_reap(&rig);
+	assert_in_range(kernel.nr_submit, 1, 2);
+
+	/* What has ended makes room at once. */
+	while (rig.nr_done == 0)
+		rig_reap(&rig);
+	assert_true(kernel.nr_taken > 128);
 	rig_wait(&rig);
 	assert_int_equal(kernel.max_inflight, 128);
 	check_pages(MAX_DEPTH);
@@ -262,10 +307,9 @@ test_limit(void **state)
 
 	/* A shallow channel takes no more of fs.aio-max-nr than it needs. */
 	open_raw(4);
-	submit_pages(IO_READ, 4);
-	rig_wait(&rig);
+	assert_int_equal(kernel.nr_events, 4);
+	write_and_read(4);
 	assert_int_equal(kernel.max_inflight, 4);
-	check_pages(4);
 }
 
 static void
@@ -278,10 +322,17 @@ test_partly_taken(void **state)
 	open_raw(MAX_DEPTH);
 	for (i = 0; i < sizeof(accept) / sizeof(accept[0]); i++) {
 		kernel.accept = accept[i];
-		submit_pages(i % 2 == 0 ? IO_WRITE : IO_READ, 200);
-		rig_wait(&rig);
-		check_pages(200);
+		write_and_read(200);
 	}
+
+	/* One reap hands over all that there is room for. */
+	kernel.accept = 3;
+	kernel.nr_taken = 0;
+	submit_pages(IO_WRITE, 100);
+	rig_reap(&rig);
+	assert_int_equal(kernel.nr_taken, 100);
+	rig_wait(&rig);
+	check_pages(100);
 }
 
 /* No resources just now: it tries again, also when nothing is in flight. */
@@ -289,24 +340,25 @@ static void
 test_try_again(void **state)
 {
 	static const struct { int error; unsigned times, before; } cases[] = {
-		{ -EAGAIN, 1, 0 }, { -EAGAIN, 5, 0 }, { -EAGAIN, 1, 1 },
-		{ -EAGAIN, 3, 2 }, { -EINTR, 2, 0 },  { 0, 2, 0 },
+		{ -EAGAIN, 1, 0 }, { -EAGAIN, 9, 0 }, { -EAGAIN, 1, 1 },
+		{ -EAGAIN, 9, 2 }, { -EINTR, 9, 0 },  { 0, 9, 0 },
 	};
+	unsigned round;
 	size_t i;
 
 	(void)state;
 	open_raw(MAX_DEPTH);
-	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		kernel.refuse = cases[i].error;
-		kernel.nr_refuse = cases[i].times;
-		kernel.nr_before = cases[i].before;
-		kernel.accept = 10;
-		submit_pages(IO_WRITE, 40);
-		rig_reap(&rig);
-		rig_wait(&rig);
-		assert_int_equal(kernel.nr_refuse, 0);
-		check_pages(40);
-	}
+	kernel.accept = 10;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		for (round = 0; round < 2; round++) {
+			kernel.refuse = cases[i].error;
+			kernel.nr_refuse = cases[i].times;
+			kernel.nr_before = cases[i].before;
+			submit_pages(round == 0 ? IO_WRITE : IO_READ, 40);
+			rig_wait(&rig);
+			assert_int_equal(kernel.nr_refuse, 0);
+			check_pages(40);
+		}
 }
 
 /* One that the kernel does not take fails alone, wherever it stands. */
@@ -318,19 +370,16 @@ test_refused(void **state)
 
 	(void)state;
 	open_raw(MAX_DEPTH);
+	write_and_read(300);
+	kernel.bad_error = -EREMOTEIO;
 	for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		kernel.bad_offset = places[i] * 4096;
-		kernel.bad_error = -EREMOTEIO;
-		submit_pages(IO_WRITE, 300);
-		rig_wait(&rig);
-		check_pages(300);
+		write_and_read(300);
 	}
 
 	/* Nothing else is in flight that could wake the caller. */
 	kernel.bad_offset = 0;
-	submit_pages(IO_WRITE, 1);
-	rig_wait(&rig);
-	check_pages(1);
+	write_and_read(1);
 }
 
 static struct rig_io *follower;
@@ -414,6 +463,38 @@ test_no_progress(void **state)
 	    -ENOSPC);
 }
 
+/* The kernel says that a transfer has failed, or ended inside a sector. */
+static void
+test_results(void **state)
+{
+	struct rig_io *rio;
+
+	(void)state;
+	kernel.spoil = 16;		/* so that io_getevents() is asked */
+	open_raw(4);
+	kernel.event_error = -EREMOTEIO;
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_WRITE, 0, 4096, 1)),
+	    -EREMOTEIO);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_READ, 0, 4096, 2)),
+	    -EREMOTEIO);
+	assert_int_equal(rig_flush(&rig), -EREMOTEIO);
+	kernel.event_error = 0;
+
+	kernel.event_limit = 700;
+	rio = rig_io_new(&rig, IO_WRITE, 0, 8192, 3);
+	rig_fill(rio, 4);
+	assert_int_equal(rig_do(rio), 0);
+	rio = rig_io_new(&rig, IO_READ, 0, 8192, 3);
+	rig_submit(rio);
+	rig_wait(&rig);
+	assert_int_equal(rio->error, 0);
+	assert_true(rig_holds(rio, 4));
+	rig_io_free(rio);
+	assert_int_equal(kernel.nr_odd, 0);
+	kernel.event_limit = 511;
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_READ, 0, 4096, 1)), -EIO);
+}
+
 static void
 test_kernel_flushes(void **state)
 {
@@ -465,9 +546,9 @@ test_thread_flushes(void **state)
 	kernel.flush_error = -EINVAL;	/* as kernels before 4.18 say */
 	open_raw(64);
 	assert_int_equal(rig_count_threads(), nr_threads + 1);
-	assert_true(blocked_by_helper() & 1u << (SIGTERM - 1));
 	assert_int_equal(rig_flush(&rig), 0);
 	assert_int_equal(kernel.nr_sync, 1);
+	assert_true(blocked_by_helper() & 1u << (SIGTERM - 1));
 
 	w = rig_io_new(&rig, IO_WRITE, 0, 4096, 1);
 	rig_submit(w);
@@ -544,9 +625,7 @@ test_unknown_ring(void **state)
 		kernel.spoil = fields[k];
 		open_raw(MAX_DEPTH);
 		kernel.nr_interrupt = 3;
-		submit_pages(IO_WRITE, 300);
-		rig_wait(&rig);
-		check_pages(300);
+		write_and_read(300);
 		assert_int_equal(kernel.max_inflight, 128);
 		assert_true(kernel.nr_getevents > 3);
 		assert_int_equal(rig_flush(&rig), 0);
@@ -575,6 +654,7 @@ refused_to_open(int error, const char *what, const char *remedy)
 		fail_msg("%s", why);
 	image_close(img);
 	assert_int_equal(rig_count_fds(), nr_fds);
+	assert_int_equal(kernel.nr_contexts, 0);
 	memset(&kernel, 0, sizeof(kernel));
 }
 
@@ -672,24 +752,33 @@ test_no_allocation(void **state)
  * Calls that are bugs.
  */
 
+static bool has_reaped;
+
+/* Without the rig's own checks in it. */
 static void
-reap_within(struct rig_io *rio)
+reap_within(struct io *io, int error)
 {
-	channel_reap(rio->rig->ch);
+	(void)io;
+	(void)error;
+	if (!has_reaped) {
+		has_reaped = true;
+		channel_reap(rig.ch);
+	}
+}
+
+static void
+bad_reap(void)
+{
+	pages[0]->io.done = reap_within;
+	rig_submit(pages[0]);
+	while (!has_reaped)
+		channel_reap(rig.ch);
 }
 
 static void
 close_within(struct rig_io *rio)
 {
 	channel_close(rio->rig->ch);
-}
-
-static void
-bad_reap(void)
-{
-	pages[0]->then = reap_within;
-	rig_submit(pages[0]);
-	rig_wait(&rig);
 }
 
 static void
@@ -724,29 +813,22 @@ good(void)
 	channel_close(rig.ch);
 }
 
+static void
+make_call(void *arg)
+{
+	void (**call)(void) = arg;
+	int i;
+
+	open_raw(2);
+	for (i = 0; i < 3; i++)
+		pages[i] = rig_io_new(&rig, IO_READ, 0, 512, 1);
+	(*call)();
+}
+
 static bool
 aborts(void (*call)(void))
 {
-	struct rlimit no_core = { 0, 0 };
-	int status, i;
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid != -1);
-	if (pid == 0) {
-		setrlimit(RLIMIT_CORE, &no_core);
-		signal(SIGABRT, SIG_DFL);
-		if (freopen("/dev/null", "w", stderr) == NULL)
-			_exit(3);
-		open_raw(2);
-		for (i = 0; i < 3; i++)
-			pages[i] = rig_io_new(&rig, IO_READ, 0, 512, 1);
-		call();
-		_exit(0);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+	return rig_aborts(make_call, &call);
 }
 
 static void
@@ -774,6 +856,7 @@ main(void)
 		TEST(test_refused_from_done),
 		TEST(test_short_transfers),
 		TEST(test_no_progress),
+		TEST(test_results),
 		TEST(test_kernel_flushes),
 		TEST(test_thread_flushes),
 		TEST(test_no_thread),

@@ -5,6 +5,7 @@
  * points must refuse.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -128,6 +129,22 @@ test_geometry(void **state)
 	assert_in_range(r->img->physical_block_size, 512, 4096);
 	assert_false(r->img->readonly);
 	assert_true((r->img->ino != 0) == (f->file[0] != '\0'));
+}
+
+/* Whatever a daemon starts must not get at the disk. */
+static void
+test_close_on_exec(void **state)
+{
+	struct fixture *f = *state;
+	bool before[64];
+	int fd;
+
+	for (fd = 0; fd < 64; fd++)
+		before[fd] = fcntl(fd, F_GETFD) != -1;
+	fixture_open(f, false);
+	for (fd = 0; fd < 64; fd++)
+		if (!before[fd] && fcntl(fd, F_GETFD) != -1)
+			assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
 }
 
 static void
@@ -467,6 +484,9 @@ test_no_descriptors(void **state)
 		if (rc == 0)
 			rc = channel_open(r->img, 4, &r->ch, r->why);
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+		if (rc == 0)
+			assert_true((r->ch->event_fd == -1) ==
+			    (f->subject->format[0] == 'n'));
 		if (rc != 0) {
 			assert_int_equal(rc, -EMFILE);
 			assert_non_null(strstr(r->why, "LimitNOFILE"));
@@ -498,6 +518,12 @@ static void
 bad_past_end(struct rig *r)
 {
 	rig_submit(io_at(r, IO_READ, FILE_SIZE - 512, 1024, 1, 0));
+}
+
+static void
+bad_too_long(struct rig *r)
+{
+	rig_submit(io_at(r, IO_READ, 0, FILE_SIZE + 512, 1, 0));
 }
 
 static void
@@ -629,6 +655,7 @@ static const struct {
 } bad_calls[] = {
 	{ "no done",                    bad_no_done },
 	{ "runs past the end",          bad_past_end },
+	{ "longer than the disk",       bad_too_long },
 	{ "starts past the end",        bad_start },
 	{ "offset inside a sector",     bad_offset },
 	{ "no length",                  bad_empty },
@@ -654,28 +681,20 @@ good_call(struct rig *r)
 	rig_do(io_at(r, IO_READ, 0, 512, 1, 0));
 }
 
+static void
+make_call(void *arg)
+{
+	void (**call)(struct rig *r) = arg;
+	struct rig r;
+
+	rig_open(&r, "null", "32M", false, 4);
+	(*call)(&r);
+}
+
 static bool
 aborts(void (*call)(struct rig *r))
 {
-	struct rlimit no_core = { 0, 0 };
-	struct rig r;
-	int status;
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid != -1);
-	if (pid == 0) {
-		setrlimit(RLIMIT_CORE, &no_core);
-		signal(SIGABRT, SIG_DFL);
-		if (freopen("/dev/null", "w", stderr) == NULL)
-			_exit(3);
-		rig_open(&r, "null", "32M", false, 4);
-		call(&r);
-		_exit(0);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+	return rig_aborts(make_call, &call);
 }
 
 static void
@@ -688,6 +707,106 @@ test_bad_calls(void **state)
 	for (i = 0; i < sizeof(bad_calls) / sizeof(bad_calls[0]); i++)
 		if (!aborts(bad_calls[i].call))
 			fail_msg("not asserted: %s", bad_calls[i].name);
+}
+
+/*
+ * Drivers that do not keep the contract.
+ */
+
+static struct fake {
+	int          rc;
+	const char  *why;
+	uint64_t     size;
+	uint32_t     block, physical;
+	bool         channel;	/* open one, else activate */
+	bool         foreign;	/* it says that it is of another image */
+	bool         leave;	/* it is there although that failed */
+} fake;
+
+static int
+fake_activate(struct image *img, char why[WHY_MAX])
+{
+	img->size = fake.size;
+	img->block_size = fake.block;
+	img->physical_block_size = fake.physical;
+	why_set(why, "%s", fake.why);
+	return fake.rc;
+}
+
+static int
+fake_channel_open(struct image *img, unsigned depth, struct channel **ch,
+    char why[WHY_MAX])
+{
+	static struct channel channel;
+
+	(void)depth;
+	channel.img = fake.foreign ? NULL : img;
+	channel.event_fd = -1;
+	if (fake.rc == 0 || fake.leave)
+		*ch = &channel;
+	why_set(why, "%s", fake.why);
+	return fake.rc;
+}
+
+static const struct driver driver_fake = {
+	.name         = "fake",
+	.activate     = fake_activate,
+	.channel_open = fake_channel_open,
+};
+
+static void
+fake_call(void *arg)
+{
+	char why[WHY_MAX];
+	static struct image img = { .drv = &driver_fake };
+	struct channel *ch;
+
+	(void)arg;
+	if (fake.channel)
+		channel_open(&img, 1, &ch, why);
+	else
+		image_activate(&img, why);
+}
+
+static void
+test_bad_drivers(void **state)
+{
+#define FAKE(...) { .size = 4096, .block = 512, .physical = 512, __VA_ARGS__ }
+#define GEOMETRY(s, b, p) { .why = "", .size = s, .block = b, .physical = p }
+	static const struct {
+		const char *name;
+		struct fake fake;
+		bool        aborts;
+	} cases[] = {
+		{ "sound", FAKE(.why = ""), false },
+		{ "fails", FAKE(.why = "x", .rc = -EIO), false },
+		{ "fails, no reason", FAKE(.why = "", .rc = -EIO), true },
+		{ "positive", FAKE(.why = "x", .rc = 1), true },
+		{ "sound channel", FAKE(.why = "", .channel = true), false },
+		{ "fails to open", FAKE(.why = "x", .channel = true,
+		    .rc = -EIO), false },
+		{ "fails and opens", FAKE(.why = "x", .channel = true,
+		    .rc = -EIO, .leave = true), true },
+		{ "not its channel", FAKE(.why = "", .channel = true,
+		    .foreign = true), true },
+		{ "empty", GEOMETRY(0, 512, 512), true },
+		{ "too large", GEOMETRY(1ull << 63, 512, 512), true },
+		{ "odd size", GEOMETRY(1000, 512, 512), true },
+		{ "half a block", GEOMETRY(4608, 4096, 4096), true },
+		{ "no block size", GEOMETRY(4096, 0, 512), true },
+		{ "small blocks", GEOMETRY(4096, 256, 512), true },
+		{ "odd blocks", GEOMETRY(4608, 1536, 2048), true },
+		{ "odd physical blocks", GEOMETRY(4096, 512, 1536), true },
+		{ "small physical blocks", GEOMETRY(4096, 1024, 512), true },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		fake = cases[i].fake;
+		if (rig_aborts(fake_call, NULL) != cases[i].aborts)
+			fail_msg("%s", cases[i].name);
+	}
 }
 
 static void
@@ -765,6 +884,7 @@ static const struct {
 	CMUnitTestFunction test;
 } contract[] = {
 	CASE(test_geometry),
+	CASE(test_close_on_exec),
 	CASE(test_round_trip),
 	CASE(test_depth),
 	CASE(test_edges),
@@ -785,10 +905,11 @@ int
 main(void)
 {
 	static char names[NR_SUBJECTS * NR_CONTRACT][80];
-	static struct CMUnitTest tests[NR_SUBJECTS * NR_CONTRACT + 3] = {
+	static struct CMUnitTest tests[NR_SUBJECTS * NR_CONTRACT + 4] = {
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_null_sizes),
 		cmocka_unit_test(test_bad_calls),
+		cmocka_unit_test(test_bad_drivers),
 	};
 	size_t s, c, n = 0;
 
@@ -796,7 +917,7 @@ main(void)
 		for (c = 0; c < NR_CONTRACT; c++, n++) {
 			snprintf(names[n], sizeof(names[n]), "%s: %s",
 			    subjects[s].name, contract[c].name);
-			tests[3 + n] = (struct CMUnitTest){
+			tests[4 + n] = (struct CMUnitTest){
 				.name = names[n],
 				.test_func = contract[c].test,
 				.setup_func = setup,

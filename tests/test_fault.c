@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +19,16 @@
 
 static struct rig rig;
 static char file[512];
+static unsigned nr_settime;
+
+/* Counts, and passes on to the real one. */
+int
+timerfd_settime(int fd, int flags, const struct itimerspec *new,
+    struct itimerspec *old)
+{
+	nr_settime++;
+	return (int)syscall(SYS_timerfd_settime, fd, flags, new, old);
+}
 
 static int
 setup(void **state)
@@ -101,6 +113,8 @@ static const struct {
 	{ "short=512,nth=2",               "wrfwrf", "-x----", -EIO },
 	{ "short=512,op=flush",            "wrfwrf", "--x--x", -EIO },
 	{ "nth=2:fault:nth=2",             "wrfwrf", "-xx---", -EIO },
+	{ "delay-ms=1:fault:op=read,error=ENOSPC",
+	                                   "wrfwrf", "-x--x-", -ENOSPC },
 };
 
 static void
@@ -148,6 +162,34 @@ test_sweep(void **state)
 			break;
 	}
 	assert_int_equal(nth, strlen(ops) + 1);
+}
+
+/* A flush has no range, whatever its offset says. */
+static void
+test_flush_in_range(void **state)
+{
+	(void)state;
+	open_rule("offset=4096");
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_FLUSH, 8192, 0, 0)), 0);
+}
+
+/* The one below sees as its first flush what is the second here. */
+static void
+test_not_passed_on(void **state)
+{
+	static const char *const pairs[] = {
+		"nth=1:fault:nth=1,error=ENOSPC",
+		"nth=1,short=512:fault:nth=1,error=ENOSPC",
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		open_rule(pairs[i]);
+		assert_int_equal(rig_flush(&rig), -EIO);
+		assert_int_equal(rig_flush(&rig), -ENOSPC);
+		rig_close(&rig);
+	}
 }
 
 /* The count goes over all channels of the image. */
@@ -272,8 +314,12 @@ test_delay(void **state)
 	}
 	soon = rig_io_new(&rig, IO_READ, 65536, 512, 1);
 	rig_submit(soon);
+	nr_settime = 0;
 	while (soon->nr_done == 0)
 		rig_reap(&rig);
+	for (i = 0; i < 20; i++)
+		rig_reap(&rig);
+	assert_in_range(nr_settime, 0, 8);	/* not at each reap */
 	if (now_ms() - begin < 140)
 		assert_int_equal(rig.nr_inflight, 8);
 	rig_wait(&rig);
@@ -426,12 +472,49 @@ test_refused(void **state)
 	assert_int_equal(rig_count_fds(), nr_fds);
 }
 
+static void
+submit_three(void *arg)
+{
+	int i;
+
+	open_rule((const char *)arg);
+	rig_unwatch(&rig);
+	rig_watch(&rig, 2);
+	for (i = 0; i < 3; i++)
+		rig_submit(rig_io_new(&rig, IO_READ, 0, 512, 1));
+}
+
+static void
+close_while_held(void *arg)
+{
+	open_rule((const char *)arg);
+	rig_submit(rig_io_new(&rig, IO_READ, 0, 512, 1));
+	rig_reap(&rig);
+	channel_close(rig.ch);
+}
+
+static void
+test_bad_calls(void **state)
+{
+	static char hit[] = "from=1", late[] = "error=EIO,delay-ms=5000",
+	    soon[] = "error=EIO";
+
+	(void)state;
+	assert_true(rig_aborts(submit_three, hit));
+	assert_true(rig_aborts(close_while_held, late));
+	assert_false(rig_aborts(close_while_held, soon));
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_rules, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sweep, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_flush_in_range, setup,
+		    teardown),
+		cmocka_unit_test_setup_teardown(test_not_passed_on, setup,
+		    teardown),
 		cmocka_unit_test_setup_teardown(test_channels_count_together,
 		    setup, teardown),
 		cmocka_unit_test_setup_teardown(test_short_write, setup,
@@ -446,6 +529,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_geometry, setup,
 		    teardown),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test_setup_teardown(test_bad_calls, setup,
+		    teardown),
 	};
 
 	return cmocka_run_group_tests_name("fault", tests, NULL, NULL);

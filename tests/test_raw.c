@@ -146,6 +146,50 @@ become_socket(void)
 	close(cwd);
 }
 
+/*
+ * Between the look at the name and the open, and between the open and the
+ * look at what was opened, things may change.
+ */
+static void (*after_stat)(void);
+static mode_t fstat_mode;
+
+int
+stat(const char *path, struct stat *st)
+{
+	int rc = fstatat(AT_FDCWD, path, st, 0);
+
+	if (after_stat != NULL)
+		after_stat();
+	after_stat = NULL;
+	return rc;
+}
+
+int
+fstat(int fd, struct stat *st)
+{
+	int rc = fstatat(fd, "", st, AT_EMPTY_PATH);
+
+	if (fstat_mode != 0)
+		st->st_mode = fstat_mode;
+	fstat_mode = 0;
+	return rc;
+}
+
+static void
+test_changing_name(void **state)
+{
+	after_stat = become_fifo;
+	alarm(10);
+	assert_int_equal(open_raw(&rig, true), -EINVAL);
+	alarm(0);
+	remove(file);
+	setup(state);
+
+	fstat_mode = S_IFCHR | 0666;
+	assert_int_equal(open_raw(&rig, false), -ENOTBLK);
+	assert_int_equal(rig_count_fds(), nr_fds);
+}
+
 static const struct {
 	void      (*become)(void);
 	bool        readonly;
@@ -471,6 +515,44 @@ test_locks_between_disks(void **state)
 	}
 }
 
+/* Byte for byte what QEMU would lock, and nothing after deactivate. */
+static void
+test_lock_bytes(void **state)
+{
+	static const struct { bool readonly; int bytes[5]; } cases[] = {
+		{ false, { 100, 101, 201, 203 } },
+		{ true,  { 100, 201, 203 } },
+	};
+	struct flock lock;
+	int fd, at, k;
+	bool locked;
+	size_t i;
+
+	(void)state;
+	fd = open(file, O_RDONLY | O_CLOEXEC);
+	assert_true(fd != -1);
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		rig_open(&rig, "raw", file, cases[i].readonly, 1);
+		for (at = 0, k = 0; at < 400; at++) {
+			lock = (struct flock){ .l_type = F_WRLCK,
+			    .l_start = at, .l_len = 1 };
+			assert_int_equal(fcntl(fd, F_OFD_GETLK, &lock), 0);
+			locked = lock.l_type != F_UNLCK;
+			if (locked)
+				assert_int_equal(lock.l_type, F_RDLCK);
+			if (locked != (at == cases[i].bytes[k]))
+				fail_msg("case %zu: byte %d", i, at);
+			k += locked;
+		}
+		assert_int_equal(image_deactivate(rig.img, rig.why), 0);
+		lock = (struct flock){ .l_type = F_WRLCK };
+		assert_int_equal(fcntl(fd, F_OFD_GETLK, &lock), 0);
+		assert_int_equal(lock.l_type, F_UNLCK);
+		rig_close(&rig);
+	}
+	close(fd);
+}
+
 /* The lock lies on the open file: a child that has it keeps the lock. */
 static void
 test_lock_survives(void **state)
@@ -709,6 +791,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_refusals),
+		TEST(test_changing_name),
 		TEST(test_long_path),
 		TEST(test_no_permission),
 		TEST(test_sizes),
@@ -717,6 +800,7 @@ main(void)
 		TEST(test_size_read_again),
 		TEST(test_truncated),
 		TEST(test_locks_between_disks),
+		TEST(test_lock_bytes),
 		TEST(test_lock_survives),
 		TEST(test_qemu_is_refused),
 		TEST(test_refused_by_qemu),
