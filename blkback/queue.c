@@ -164,7 +164,7 @@ queue_reset(struct queue *q)
 static bool
 slot_unanswered(const struct queue *q, const struct page_slot *slot)
 {
-	switch (slot->state) {
+	switch ((uint32_t)slot->state) {
 	case PAGE_SLOT_TAKEN:
 		return (int32_t)(slot->index - q->ring.req_cons) < 0;
 	case PAGE_SLOT_ANSWERED:
