@@ -97,13 +97,14 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 	$(LINK)
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
-CHECK_NEEDS += $(O)/test_supervisor $(O)/ringbackd_fake
+CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/ringbackd_fake
 $(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson -laio
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
-$(O)/test_supervisor: LIBS = -lcmocka -ljansson -lxenstore -pthread
-$(O)/test_supervisor: $(O)/tests/test_supervisor.o $(O)/tests/supervisor_rig.o \
+$(O)/test_supervisor $(O)/test_service: LIBS = -lcmocka -ljansson -lxenstore -pthread
+$(O)/test_supervisor $(O)/test_service: $(O)/test_%: $(O)/tests/test_%.o \
+    $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
     $$(LOOPXEN_GUEST)
 	$(LINK)
 

@@ -154,6 +154,13 @@ answer_timeout(struct client *c)
 		    theirs, v->error[0] != '\0' ? "; " : "", v->error);
 		break;
 	case WAIT_DETACH:
+		if (!v->now.exists || v->now.ours == XenbusStateClosed) {
+			client_fail(c, "%s: the guest has let go, but the disk "
+			    "process %d has not finished its I/O within %u s; "
+			    "is the storage there?", v->name, (int)v->proc.pid,
+			    c->timeout);
+			break;
+		}
 		client_fail(c, "%s: the guest still uses the disk after %u s "
 		    "(its state is %s); unmount it there, it will be removed "
 		    "as soon as the guest lets go", v->name, c->timeout,

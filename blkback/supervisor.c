@@ -438,6 +438,16 @@ stop(struct supervisor *sup)
 		xenstore_close(&sup->xs);
 }
 
+/* To systemd, if it started us. */
+static void
+notify(const char *state)
+{
+	int rc = sd_notify(0, state);
+
+	if (rc < 0)
+		log_error(rc, "cannot tell systemd %s", state);
+}
+
 int
 supervisor_main(const struct options *opt)
 {
@@ -469,12 +479,12 @@ supervisor_main(const struct options *opt)
 	if (rc >= 0) {
 		log_info("ready, version " RINGBACK_VERSION ", domain %u",
 		    sup.own_domid);
-		sd_notify(0, "READY=1");
+		notify("READY=1");
 		rc = sd_event_loop(sup.event);
 		if (rc < 0)
 			log_error(rc, "the event loop failed");
 	}
-	sd_notify(0, "STOPPING=1");
+	notify("STOPPING=1");
 	stop(&sup);
 	close(lock);
 	return rc == 0 ? 0 : 1;

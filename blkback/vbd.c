@@ -118,8 +118,8 @@ vbd_new_orphan(struct supervisor *sup, uint32_t domid, uint32_t devid)
 	if (v == NULL)
 		return;
 	v->orphan = true;
-	if (!vbd_adopt(v))
-		process_end(&v->proc, sup->opt.run_dir, domid, devid);
+	/* If there is none, that is seen in step_orphan(). */
+	vbd_adopt(v);
 }
 
 /* Once it has said what it serves. */
@@ -635,7 +635,8 @@ show(struct vbd *v, enum device_action action)
 		"disconnect", "go to Closed", "remove", "forget",
 	};
 
-	if (v->sup->opt.verbose && v->claimed && action != DEV_WAIT)
+	if (v->sup->opt.verbose && v->claimed && action != DEV_WAIT &&
+	    !v->proc.closing)
 		log_info("%s: %s, frontend %s: %s", v->name,
 		    v->now.exists ? device_state_name(v->now.ours) : "gone",
 		    device_state_name(v->now.theirs), names[action]);

@@ -173,12 +173,13 @@ vbd_adopt(struct vbd *v)
 
 	v->looked = true;
 	rc = process_adopt(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
-	if (rc < 0) {
-		if (rc != -ENOENT)
-			log_error(rc, "%s: cannot connect to its disk process",
-			    v->name);
+	if (rc == -ENOENT)	/* there is at most a name, of one that died */
+		process_end(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+	else if (rc < 0)
+		log_error(rc, "%s: cannot connect to its disk process",
+		    v->name);
+	if (rc < 0)
 		return false;
-	}
 	if (watch_process(v) < 0) {
 		/* It goes on serving; the next supervisor may do better. */
 		vbd_leave_process(v);

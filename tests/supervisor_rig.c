@@ -65,9 +65,9 @@ rig_start(struct rig *r)
 		    0600);
 		if (log < 0 || dup2(log, STDERR_FILENO) < 0)
 			_exit(99);
-		setenv("NOTIFY_SOCKET", "@nobody-listens-here", 1);
-		execl(program, "ringbackd", "--run-dir", r->dir,
-		    "--uid-base", "70000", "--verbose", NULL);
+		setenv("NOTIFY_SOCKET", r->notify, 1);
+		execl(program, "ringbackd", "--run-dir", r->dir, "--kinds",
+		    r->kinds, "--uid-base", "70000", "--verbose", NULL);
 		_exit(98);
 	}
 	UNTIL(answers(r));
@@ -94,6 +94,32 @@ rig_signal(struct rig *r, int sig)
 		assert_int_equal(status, 0);
 }
 
+static void
+notify_open(struct rig *r)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+	snprintf(r->notify, sizeof(r->notify), "%s/notify", r->dir);
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", r->notify);
+	r->notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(r->notify_fd, (struct sockaddr *)&sa,
+	    sizeof(sa)), 0);
+}
+
+void
+rig_notified(struct rig *r, const char *text)
+{
+	struct pollfd p = { r->notify_fd, POLLIN, 0 };
+	char buf[64];
+	ssize_t n;
+
+	assert_int_equal(poll(&p, 1, 5000), 1);
+	n = recv(r->notify_fd, buf, sizeof(buf) - 1, 0);
+	assert_true(n >= 0);
+	buf[n] = '\0';
+	assert_string_equal(buf, text);
+}
+
 int
 rig_setup(void **state)
 {
@@ -103,6 +129,8 @@ rig_setup(void **state)
 	snprintf(r->dir, sizeof(r->dir), "/tmp/ringback-test-XXXXXX");
 	assert_non_null(mkdtemp(r->dir));
 	snprintf(r->log, sizeof(r->log), "%s/log", r->dir);
+	r->kinds = "vbd,ringback";
+	notify_open(r);
 	r->xs = xs_open(0);
 	assert_non_null(r->xs);
 	assert_int_equal(loopguest_create(&r->guest, DOMID, 16), 0);
@@ -160,6 +188,7 @@ rig_teardown(void **state)
 		rig_end_domain(r);
 	dir_remove(r, "/local/domain/0/backend");
 	xs_close(r->xs);
+	close(r->notify_fd);
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", r->dir);
 	assert_int_equal(system(cmd), 0);
 	free(r);
@@ -610,4 +639,55 @@ void
 nothing_left(struct rig *r)
 {
 	UNTIL(files_left(r) == 0);
+}
+
+/* ---- short ways to say it ---------------------------------------------- */
+
+const char *
+by_hand(unsigned devid)
+{
+	return be_dir("ringback", devid);
+}
+
+const char *
+by_xl(unsigned devid)
+{
+	return be_dir("vbd", devid);
+}
+
+void
+assert_node(struct rig *r, const char *dir, const char *name,
+    const char *value)
+{
+	char *text = node_read(r, dir, name);
+
+	if (value == NULL)
+		assert_null(text);
+	else
+		assert_string_equal(text == NULL ? "(none)" : text, value);
+	free(text);
+}
+
+void
+assert_permissions(struct rig *r, const char *path, unsigned owner,
+    unsigned reader)
+{
+	struct xs_permissions *p;
+	unsigned n = 0;
+
+	p = xs_get_permissions(r->xs, XBT_NULL, path, &n);
+	assert_int_equal(n, 2);
+	assert_int_equal(p[0].id, owner);
+	assert_int_equal(p[0].perms, XS_PERM_NONE);
+	assert_int_equal(p[1].id, reader);
+	assert_int_equal(p[1].perms, XS_PERM_READ);
+	free(p);
+}
+
+/* Attached, and the guest has connected. */
+void
+attach_b(struct rig *r, const char *question)
+{
+	ask_ok(r, question);
+	fe_connect(r, "ringback", XVDB);
 }

@@ -21,6 +21,17 @@
 #include <xenstore.h>
 
 #define DOMID 7
+#define XVDA 51712u
+#define XVDB 51728u
+#define XVDC 51744u
+#define OURS "/etc/xen/scripts/block-ringback"
+
+#define ATTACH(vdev, spec, more) "{\"op\": \"attach\", \"domain\": \"web1\", " \
+	"\"vdev\": \"" vdev "\", \"spec\": \"" spec "\"" more "}"
+#define ATTACH_B(spec) ATTACH("xvdb", spec, ", \"wait\": false")
+#define DETACH_B "{\"op\": \"detach\", \"domain\": \"7\", \"vdev\": \"xvdb\"}"
+#define DETACH_B_1S "{\"op\": \"detach\", \"domain\": \"web1\", " \
+	"\"vdev\": \"xvdb\", \"timeout\": 1}"
 #define GONE  (-1)	/* a state: there is no node */
 
 struct loopguest;
@@ -28,6 +39,9 @@ struct loopguest;
 struct rig {
 	char              dir[64];	/* the daemon's run directory */
 	char              log[80];	/* what it has said */
+	const char       *kinds;	/* that it serves */
+	char              notify[80];	/* systemd's socket */
+	int               notify_fd;
 	pid_t             daemon;
 	struct xs_handle *xs;
 	struct loopguest *guest;	/* domain DOMID, named "web1" */
@@ -41,6 +55,8 @@ int  rig_teardown(void **state);
 void rig_start(struct rig *r);		/* the daemon; until it is ready */
 void rig_signal(struct rig *r, int signal);	/* and waits for its end */
 void rig_end_domain(struct rig *r);	/* its nodes go, as with xl destroy */
+/* What it told systemd next. */
+void rig_notified(struct rig *r, const char *text);
 bool rig_log_has(struct rig *r, const char *text);
 unsigned rig_log_lines(struct rig *r, const char *text);
 
@@ -105,6 +121,17 @@ void let_go(struct rig *r);		/* those that hang go on */
 pid_t disk_pid(struct rig *r, unsigned devid);
 /* No file of a disk is left in the run directory. */
 void nothing_left(struct rig *r);
+
+/* ---- short ways to say it ---- */
+
+const char *by_hand(unsigned devid);
+const char *by_xl(unsigned devid);
+void assert_node(struct rig *r, const char *dir, const char *name,
+         const char *value);
+void assert_permissions(struct rig *r, const char *path, unsigned owner,
+         unsigned reader);
+/* xvdb is attached, and the guest has connected. */
+void attach_b(struct rig *r, const char *question);
 
 #define UNTIL(condition) do {						\
 	int tries_ = 500;						\

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The supervisor as a service: stopped, killed and started again under its
+ * disks, its command line, its control socket, and what it may write into
+ * xenstore.  Run by test_supervisor.sh.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "blkback/xenstore.h"
+#include "tests/loopxen/guest.h"
+#include "tests/supervisor_rig.h"
+
+/* ---- the supervisor comes and goes --------------------------------------- */
+
+static void
+restart(struct rig *r, int how)
+{
+	pid_t pid = disk_pid(r, XVDB);
+
+	assert_int_equal(told(r, XVDB, "end of file"), 0);
+	rig_signal(r, how);
+	await_told(r, XVDB, "end of file", 1);
+	assert_int_equal(kill(pid, 0), 0);
+	rig_start(r);
+	UNTIL(disk_pid(r, XVDB) == pid);
+	assert_int_equal(state_of(r, by_hand(XVDB)), 4);
+	assert_int_equal(told(r, XVDB, "OPEN"), 1);
+	assert_int_equal(told(r, XVDB, "CONNECT abi"), 1);
+}
+
+static void
+test_restart(void **state)
+{
+	struct rig *r = *state;
+
+	attach_b(r, ATTACH_B("null:ok"));
+	restart(r, SIGTERM);
+	/* It is served as before. */
+	fe_state(r, XVDB, 5);
+	await_state(r, by_hand(XVDB), 5);
+	fe_state(r, XVDB, 6);
+	await_state(r, by_hand(XVDB), 6);
+	fe_state(r, XVDB, 1);
+	fe_connect(r, "ringback", XVDB);
+	assert_int_equal(told(r, XVDB, "CONNECT abi"), 2);
+	assert_int_equal(told(r, XVDB, "OPEN"), 1);
+	fe_state(r, XVDB, 6);
+	ask_ok(r, DETACH_B);
+	nothing_left(r);
+}
+
+static void
+test_supervisor_killed(void **state)
+{
+	struct rig *r = *state;
+	pid_t pid;
+
+	attach_b(r, ATTACH_B("null:ok"));
+	restart(r, SIGKILL);
+	pid = disk_pid(r, XVDB);
+	/* One that is not our child: its end is noticed all the same. */
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	await_state(r, by_hand(XVDB), 5);
+	assert_true(list_error_has(r, XVDB, "died"));
+}
+
+/* What happened while nobody looked. */
+static void
+test_found_changed(void **state)
+{
+	struct rig *r = *state;
+	pid_t b, c;
+
+	attach_b(r, ATTACH_B("null:ok"));
+	ask_ok(r, ATTACH("xvdc", "null:ok", ", \"wait\": false"));
+	fe_connect(r, "ringback", XVDC);
+	xl_attach(r, XVDA, "null:ok", OURS);
+	answer_ok(xl_script(r, "add", XVDA));
+	fe_connect(r, "vbd", XVDA);
+	b = disk_pid(r, XVDB);
+	c = disk_pid(r, XVDC);
+	rig_signal(r, SIGTERM);
+
+	dir_remove(r, by_hand(XVDB));		/* its process shall close */
+	assert_int_equal(kill(c, SIGKILL), 0);	/* nothing can be taken up */
+	fe_state(r, XVDA, 6);
+	rig_start(r);
+	await_told(r, XVDB, "CLOSE", 1);
+	UNTIL(kill(b, 0) != 0);
+	await_state(r, by_hand(XVDC), 5);
+	assert_true(list_error_has(r, XVDC, "died"));
+	await_state(r, by_xl(XVDA), 6);
+	assert_int_equal(told(r, XVDA, "DISCONNECT"), 1);
+	assert_int_equal(told(r, XVDA, "OPEN"), 1);
+}
+
+/* A supervisor that is not to serve xl's disks does not end them either. */
+static void
+test_other_kinds_are_left_alone(void **state)
+{
+	struct rig *r = *state;
+	pid_t pid;
+
+	xl_attach(r, XVDA, "null:ok", OURS);
+	answer_ok(xl_script(r, "add", XVDA));
+	fe_connect(r, "vbd", XVDA);
+	pid = disk_pid(r, XVDA);
+	rig_signal(r, SIGTERM);
+	r->kinds = "ringback";
+	rig_start(r);
+	UNTIL(rig_log_has(r, "which is not ours"));
+	rig_signal(r, SIGTERM);
+	await_told(r, XVDA, "end of file", 2);
+	r->kinds = "vbd";
+	rig_start(r);
+	UNTIL(disk_pid(r, XVDA) == pid);
+	assert_int_equal(told(r, XVDA, "CLOSE"), 0);
+	assert_int_equal(told(r, XVDA, "CONNECT abi"), 1);
+	answer_error(ask(r, ATTACH_B("null:ok")), "kind ringback");
+	fe_state(r, XVDA, 6);
+	await_state(r, by_xl(XVDA), 6);
+}
+
+static int
+run(struct rig *r, const char *arguments)
+{
+	char cmd[256];
+	int status;
+
+	snprintf(cmd, sizeof(cmd), "exec $RINGBACKD %s >>%s 2>&1", arguments,
+	    r->log);
+	status = system(cmd);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void
+test_command_line(void **state)
+{
+	struct rig *r = *state;
+	char arguments[128];
+
+	snprintf(arguments, sizeof(arguments), "--run-dir %s", r->dir);
+	assert_int_equal(run(r, arguments), 1);
+	assert_true(rig_log_has(r, "another ringbackd (process"));
+	ask_ok(r, "{\"op\": \"ping\"}");
+
+	/* Where others can write, they can listen in our name. */
+	snprintf(arguments, sizeof(arguments), "--run-dir %s/open", r->dir);
+	assert_int_equal(mkdir(arguments + 10, 0), 0);
+	assert_int_equal(chmod(arguments + 10, 0777), 0);
+	assert_int_equal(run(r, arguments), 1);
+	assert_true(rig_log_has(r, "only root can write"));
+
+	assert_int_equal(run(r, "--version"), 0);
+	assert_true(rig_log_has(r, "ringbackd 0"));
+	assert_int_equal(run(r, "--help"), 0);
+	assert_int_equal(run(r, "--kinds ''"), 2);
+	assert_int_equal(run(r, "--kinds vbd,,ringback"), 2);
+	assert_int_equal(run(r, "--kinds a/b"), 2);
+	assert_int_equal(run(r, "--kinds a,b,c,d,e"), 2);
+	assert_int_equal(run(r, "--run-dir relative"), 2);
+	assert_int_equal(run(r, "--uid-base 0"), 2);
+	assert_int_equal(run(r, "--uid-base root"), 2);
+	assert_int_equal(run(r, "--disk 7"), 2);
+	assert_int_equal(run(r, "--disk 7-x"), 2);
+	assert_int_equal(run(r, "surplus"), 2);
+	assert_int_equal(run(r, "--nonsense"), 2);
+}
+
+/* ---- the control socket -------------------------------------------------- */
+
+static void
+test_bad_questions(void **state)
+{
+	struct rig *r = *state;
+	char *big = malloc(70000);
+	json_t *j;
+	int fd, i;
+
+	answer_error(ask(r, "hello"), "not a JSON object");
+	answer_error(ask(r, ""), "not a JSON object");
+	answer_error(ask(r, "[]"), "not a JSON object");
+	answer_error(ask(r, "{\"op\": \"list\", \"op\": \"list\"}"), "JSON");
+	answer_error(ask(r, "{}"), "\"op\"");
+	answer_error(ask(r, "{\"op\": 7}"), "\"op\"");
+	answer_error(ask(r, "{\"op\": \"format\"}"), "unknown op");
+	answer_error(ask(r, "{\"op\": \"attach\"}"), "\"domain\"");
+	answer_error(ask(r, ATTACH("xvdb", "null:ok", ", \"timeout\": -1")),
+	    "timeout");
+	answer_error(ask(r, ATTACH("xvdb", "null:ok", ", \"timeout\": \"1\"")),
+	    "timeout");
+	answer_error(ask(r, ATTACH("xvdb", "null:ok", ", \"wait\": 1")),
+	    "wait");
+	answer_error(ask(r, "{\"op\": \"hotplug\", \"action\": \"sing\", "
+	    "\"backend\": \"backend/vbd/7/51712\"}"), "sing");
+
+	assert_non_null(big);
+	memset(big, ' ', 69999);
+	big[69999] = '\0';
+	answer_error(ask(r, big), "longer than 65536");
+	free(big);
+	fd = ask(r, "{\"op\": \"list\"}");
+	j = answer(fd);
+	assert_int_equal(json_array_size(json_object_get(j, "disks")), 0);
+	json_decref(j);
+	for (i = 0; i < 100; i++)
+		close(ask(r, "{\"op\": \"list\"}"));
+	ask_ok(r, "{\"op\": \"ping\"}");
+}
+
+static void
+test_slow_client(void **state)
+{
+	struct rig *r = *state;
+	int64_t start = rig_now_ms();
+	char c;
+	int fd;
+
+	answer_error(ask(r, "{\"op\": "), "not a JSON object");
+	/* Half a question, then nothing. */
+	fd = ask_partly(r, "{\"op\": \"list\"");
+	ask_ok(r, "{\"op\": \"ping\"}");
+	assert_int_equal(recv(fd, &c, 1, 0), 0);
+	assert_in_range(rig_now_ms() - start, 4500, 8000);
+	close(fd);
+}
+
+/* Somebody who is not root has got hold of the socket. */
+static void
+test_client_is_not_root(void **state)
+{
+	struct rig *r = *state;
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int status, fd;
+	pid_t pid;
+	char c;
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control", r->dir);
+	assert_int_equal(chmod(r->dir, 0755), 0);
+	assert_int_equal(chmod(sa.sun_path, 0666), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		if (setuid(65534) != 0 ||
+		    connect(fd, (struct sockaddr *)&sa, sizeof(sa)) != 0)
+			_exit(1);
+		if (send(fd, "{\"op\": \"list\"}\n", 15, MSG_NOSIGNAL) < 0 &&
+		    errno != EPIPE)
+			_exit(2);
+		_exit(recv(fd, &c, 1, 0) > 0 ? 3 : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_true(rig_log_has(r, "not root"));
+}
+
+static void
+test_client_hangs_up(void **state)
+{
+	struct rig *r = *state;
+
+	/* What it asked for goes on. */
+	close(ask(r, ATTACH("xvdb", "null:ok", "")));
+	await_state(r, by_hand(XVDB), 2);
+	close(ask(r, DETACH_B));
+	await_gone(r, by_hand(XVDB));
+	nothing_left(r);
+}
+
+static void
+test_stats(void **state)
+{
+	struct rig *r = *state;
+	const char *q = "{\"op\": \"stats\", \"domain\": \"web1\", "
+	    "\"vdev\": \"xvdb\"}";
+	json_t *j, *stats;
+
+	answer_error(ask(r, q), "no disk xvdb");
+	attach_b(r, ATTACH_B("null:ok"));
+	j = answer(ask(r, q));
+	stats = json_object_get(j, "stats");
+	assert_int_equal(json_integer_value(json_object_get(stats, "writes")),
+	    42);
+	assert_int_equal(json_integer_value(json_object_get(stats, "connects")),
+	    1);
+	assert_true(json_is_integer(json_object_get(stats,
+	    "read-wait-max-ns")));
+	assert_true(json_is_integer(json_object_get(stats, "in-flight")));
+	json_decref(j);
+}
+
+/* ---- xenstore ------------------------------------------------------------ */
+
+#define DIR_PATH "/local/domain/0/backend/test/7/1"
+
+static struct xenstore_update
+connected(void)
+{
+	struct xenstore_update u = { 0 };
+
+	xenstore_add_number(&u, "sectors", UINT64_MAX);
+	xenstore_add(&u, "state", "4");
+	return u;
+}
+
+/* A directory that is gone, or not what it was, is not written to. */
+static void
+test_no_late_write(void **state)
+{
+	struct rig *r = *state;
+	struct xenstore_update u = connected();
+	struct xenstore s;
+
+	assert_int_equal(xenstore_open(&s), 0);
+	assert_int_equal(xenstore_update(&s, DIR_PATH, 3, &u), -ENOENT);
+	assert_int_equal(xenstore_update(&s, DIR_PATH, XENSTORE_ANY, &u),
+	    -ENOENT);
+	assert_false(node_exists(r, "/local/domain/0/backend/test"));
+
+	node_write(r, DIR_PATH, "state", "5");
+	assert_int_equal(xenstore_update(&s, DIR_PATH, 3, &u), -ESTALE);
+	assert_true(node_is(r, DIR_PATH, "state", "5"));
+	assert_false(node_exists(r, DIR_PATH "/sectors"));
+	assert_int_equal(xenstore_update(&s, DIR_PATH, 5, &u), 0);
+	assert_true(node_is(r, DIR_PATH, "state", "4"));
+	assert_true(node_is(r, DIR_PATH, "sectors", "18446744073709551615"));
+	node_write(r, DIR_PATH, "state", "junk");
+	assert_int_equal(xenstore_update(&s, DIR_PATH, XENSTORE_ANY, &u), 0);
+	assert_false(s.lost);
+	xenstore_close(&s);
+}
+
+struct meddler {
+	struct rig *r;
+	unsigned    runs, times;
+};
+
+/* Somebody else changes what the transaction has read. */
+static int
+meddle(struct xenstore *s, xs_transaction_t t, void *arg)
+{
+	struct meddler *m = arg;
+	char text[16];
+	int rc;
+
+	rc = xenstore_read(s, t, DIR_PATH, "state", text, sizeof(text));
+	if (m->runs++ < m->times)
+		node_write(m->r, DIR_PATH, "state", "6");
+	return rc < 0 ? rc : xenstore_write(s, t, DIR_PATH, "state", "2");
+}
+
+static void
+test_transactions_are_tried_again(void **state)
+{
+	struct rig *r = *state;
+	struct meddler m = { r, 0, 3 };
+	struct xenstore s;
+
+	assert_int_equal(xenstore_open(&s), 0);
+	node_write(r, DIR_PATH, "state", "1");
+	assert_int_equal(xenstore_transaction(&s, meddle, &m), 0);
+	assert_int_equal(m.runs, 4);
+	assert_true(node_is(r, DIR_PATH, "state", "2"));
+	/* But not for ever. */
+	m = (struct meddler){ r, 0, UINT32_MAX };
+	assert_int_equal(xenstore_transaction(&s, meddle, &m), -EAGAIN);
+	assert_in_range(m.runs, 2, 100);
+	assert_true(node_is(r, DIR_PATH, "state", "6"));
+	xenstore_close(&s);
+}
+
+/* What somebody else may have put there. */
+static void
+test_reading_is_bounded(void **state)
+{
+	struct rig *r = *state;
+	struct xenstore s;
+	char text[8];
+	uint32_t n;
+
+	assert_int_equal(xenstore_open(&s), 0);
+	node_write(r, DIR_PATH, "a", "1234567");
+	node_write(r, DIR_PATH, "b", "12345678");
+	node_write(r, DIR_PATH, "c", "");
+	assert_true(xs_write(r->xs, XBT_NULL, DIR_PATH "/d", "1\0002", 3));
+	assert_int_equal(xenstore_read(&s, XBT_NULL, DIR_PATH, "a", text,
+	    sizeof(text)), 0);
+	assert_string_equal(text, "1234567");
+	assert_int_equal(xenstore_read(&s, XBT_NULL, DIR_PATH, "b", text,
+	    sizeof(text)), -E2BIG);
+	assert_int_equal(xenstore_read(&s, XBT_NULL, DIR_PATH, "c", text,
+	    sizeof(text)), 0);
+	assert_string_equal(text, "");
+	assert_int_equal(xenstore_read(&s, XBT_NULL, DIR_PATH, "d", text,
+	    sizeof(text)), -E2BIG);
+	assert_int_equal(xenstore_read_u32(&s, XBT_NULL, DIR_PATH, "d", 9,
+	    &n), -EINVAL);
+	assert_int_equal(xenstore_read_u32(&s, XBT_NULL, DIR_PATH, "c", 9,
+	    &n), -EINVAL);
+	assert_int_equal(xenstore_read_u32(&s, XBT_NULL, DIR_PATH, "e", 9,
+	    &n), -ENOENT);
+	xenstore_close(&s);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		RIG_TEST(test_restart),
+		RIG_TEST(test_supervisor_killed),
+		RIG_TEST(test_found_changed),
+		RIG_TEST(test_other_kinds_are_left_alone),
+		RIG_TEST(test_command_line),
+		RIG_TEST(test_bad_questions),
+		RIG_TEST(test_slow_client),
+		RIG_TEST(test_client_is_not_root),
+		RIG_TEST(test_client_hangs_up),
+		RIG_TEST(test_stats),
+		RIG_TEST(test_no_late_write),
+		RIG_TEST(test_transactions_are_tried_again),
+		RIG_TEST(test_reading_is_bounded),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
