@@ -210,6 +210,7 @@ test_limit(void **state)
 	assert_int_equal(sizes[0], 16384);
 	assert_int_equal(sizes[2], 4096);
 
+	teardown(NULL);
 	setup(NULL);
 	merger.limit = 0;		/* off */
 	add(0, PAGE_WRITE, 0, 11, 0, 4096);
@@ -267,17 +268,19 @@ test_error_alone(void **state)
 	assert_int_equal(merger.ios, 1);
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_sequential, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_holes, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_does_not_join, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_iov_max, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_error, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_error_alone, setup, teardown),
+		TEST(test_sequential),
+		TEST(test_holes),
+		TEST(test_does_not_join),
+		TEST(test_limit),
+		TEST(test_iov_max),
+		TEST(test_error),
+		TEST(test_error_alone),
 	};
 
 	return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
