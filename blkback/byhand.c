@@ -214,7 +214,6 @@ create(struct vbd *v)
 
 	if (rc == 0)
 		return 0;
-	supervisor_check_xenstore(v->sup);
 	if (rc == -EEXIST)
 		vbd_set_error(v, "domain %u has been given a disk %s by "
 		    "somebody else meanwhile", v->domid, v->vdev);
@@ -306,7 +305,6 @@ byhand_detach(struct vbd *v, char why[WHY_MAX])
 	vbd_touch(v);
 	if (rc == 0 || rc == -ENOENT)
 		return 0;
-	supervisor_check_xenstore(v->sup);
 	snprintf(why, WHY_MAX, "%s: cannot write %s: %s", v->name, v->path,
 	    strerror(-rc));
 	return rc;

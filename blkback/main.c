@@ -8,6 +8,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -98,9 +99,14 @@ static int
 run_disk(const struct options *opt, const char *id)
 {
 	uint32_t domid, devid;
+	char name[32];
 
 	if (xenstore_parse_id(id, '-', &domid, &devid) < 0)
 		return WRONG;
+	/* As it was started from /proc/self/exe, ps and top would say "exe". */
+	snprintf(name, sizeof(name), "disk %u/%u", domid, devid);
+	if (prctl(PR_SET_NAME, name, 0, 0, 0) != 0)
+		log_error(-errno, "cannot name the process, going on");
 	return disk_main(opt->run_dir, domid, devid);
 }
 

@@ -38,14 +38,18 @@ supervisor_has_kind(const struct supervisor *sup, const char *kind)
 	return false;
 }
 
-void
-supervisor_check_xenstore(struct supervisor *sup)
+/* After everything that is done: is xenstored still there? */
+static int
+on_done(sd_event_source *source, void *arg)
 {
+	struct supervisor *sup = arg;
+
+	(void)source;
 	if (!sup->xs.lost)
-		return;
+		return 0;
 	log_error(0, "the connection to xenstored is lost; the disks go on "
 	    "being served, start ringbackd again when xenstored runs");
-	sd_event_exit(sup->event, 1);
+	return sd_event_exit(sup->event, 1);
 }
 
 /* ---- which disks there are ----------------------------------------------- */
@@ -169,10 +173,8 @@ on_xenstore(sd_event_source *source, int fd, uint32_t events, void *arg)
 		watch_event(sup, event[XS_WATCH_PATH], event[XS_WATCH_TOKEN]);
 		free(event);
 	}
-	if (i == 0 && errno != EAGAIN) {
+	if (i == 0 && errno != EAGAIN)
 		sup->xs.lost = true;
-		supervisor_check_xenstore(sup);
-	}
 	return 0;
 }
 
@@ -349,6 +351,8 @@ start_loop(struct supervisor *sup)
 	if (rc >= 0)
 		rc = sd_event_add_signal(sup->event, NULL, SIGCHLD, on_child,
 		    sup);
+	if (rc >= 0)
+		rc = sd_event_add_post(sup->event, NULL, on_done, sup);
 	if (rc >= 0)
 		rc = sd_event_add_defer(sup->event, &sup->work, on_work, sup);
 	if (rc >= 0)

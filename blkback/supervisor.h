@@ -65,7 +65,4 @@ int  supervisor_main(const struct options *opt);
 
 bool supervisor_has_kind(const struct supervisor *sup, const char *kind);
 
-/* After a call into xenstore failed: end the loop if the connection is lost. */
-void supervisor_check_xenstore(struct supervisor *sup);
-
 #endif

@@ -657,7 +657,6 @@ vbd_step(struct vbd *v)
 	}
 	rc = read_levels(v);
 	if (rc < 0) {
-		supervisor_check_xenstore(v->sup);
 		log_guest(&v->limit, "%s: cannot read %s: %s", v->name,
 		    v->path, strerror(-rc));
 		vbd_touch_later(v, RETRY_US);
@@ -675,7 +674,6 @@ vbd_step(struct vbd *v)
 	} else {
 		rc = act(v, action);
 		if (rc < 0) {
-			supervisor_check_xenstore(v->sup);
 			log_guest(&v->limit, "%s: cannot write %s: %s", v->name,
 			    v->path, strerror(-rc));
 			vbd_touch_later(v, RETRY_US);
