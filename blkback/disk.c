@@ -52,7 +52,7 @@ struct disk {
 	bool               running;
 	_Atomic int        command;	/* enum command, NONE when it is done */
 	int                wake_fd;	/* eventfd: look at 'command' */
-	int                done_fd;	/* eventfd: 'command' is done, or broken */
+	int                done_fd;	/* eventfd: 'command' done, or broken */
 	struct message_connect connect;	/* argument of CMD_CONNECT */
 	int                error;	/* result: 0 or -errno */
 	char               why[WHY_MAX];
@@ -585,7 +585,8 @@ on_message(struct disk *d)
 		return;
 	if (rc < 0) {
 		if (rc != -EPIPE)
-			log_error(rc, "the supervisor's message makes no sense");
+			log_error(rc, "the supervisor's message makes no "
+			    "sense");
 		hang_up(d);
 		return;
 	}
@@ -722,7 +723,8 @@ disk_main(const char *run_dir, unsigned domid, uint32_t devid)
 	sigaddset(&stop, SIGINT);
 	if (sigprocmask(SIG_BLOCK, &stop, NULL) != 0 ||
 	    signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
-	    (d.signal_fd = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
+	    (d.signal_fd = signalfd(-1, &stop,
+	    SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
 	    (d.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
 		log_error(-errno, "cannot set up the disk process");
 		return 1;

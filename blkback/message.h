@@ -4,9 +4,9 @@
  *
  * A disk process listens on a SOCK_SEQPACKET socket <run dir>/<domid>-<devid>
  * .sock that the supervisor made and handed to it as descriptor 3.  Whoever
- * connects first hears HELLO.  One connection at a time; end-of-file is the only
- * death notice on both sides: a disk process whose supervisor is gone goes on
- * serving and accepts the next one.
+ * connects first hears HELLO.  One connection at a time; end-of-file is the
+ * only death notice on both sides: a disk process whose supervisor is gone
+ * goes on serving and accepts the next one.
  *
  *   supervisor            disk process
  *      <------- HELLO        the phase it is in, and its geometry if open
@@ -29,9 +29,9 @@
  *
  * The supervisor never waits for an answer: a disk process may hang in a grant
  * copy for half a minute.  'generation' is chosen by the supervisor with
- * CONNECT and comes back in CONNECTED, DISCONNECTED and BROKEN, so that a late answer is
- * recognised.  Both sides check every message with message_check() and end the
- * connection at the first bad one.
+ * CONNECT and comes back in CONNECTED, DISCONNECTED and BROKEN, so that a late
+ * answer is recognised.  Both sides check every message with message_check()
+ * and end the connection at the first bad one.
  */
 #ifndef BLKBACK_MESSAGE_H
 #define BLKBACK_MESSAGE_H
@@ -65,7 +65,7 @@ enum disk_phase {
 enum resume_mode {
 	RESUME_NO,		/* make a new one */
 	RESUME_REPLAY,		/* issue again what was not answered */
-	RESUME_FAIL,		/* answer it with ERROR: it kills us each time */
+	RESUME_FAIL,		/* answer it with ERROR: it killed us before */
 };
 
 /* Strings are NUL-terminated within their arrays. */
@@ -77,11 +77,11 @@ struct message_open {
 	uint8_t  pad[3];
 	uint32_t devid;
 	uint32_t uid;			/* to become; also the gid */
-	uint32_t resume;		/* enum resume_mode; not NO: the first */
-					/* CONNECT goes on with the connection */
+	uint32_t resume;		/* enum resume_mode; not NO: CONNECT */
+					/* goes on with the connection */
 					/* 'generation' of the message */
 	char     uuid[UUID_MAX];	/* of the domain; "" if it has none */
-	char     backend[BACKEND_PATH_MAX];	/* xenstore path, for the page */
+	char     backend[BACKEND_PATH_MAX];	/* in xenstore; for the page */
 	char     spec[SPEC_MAX];
 };
 
@@ -92,14 +92,14 @@ struct message_geometry {
 	uint32_t discard_granularity;	/* bytes; 0: no BLKIF_OP_DISCARD */
 	uint32_t discard_alignment;	/* bytes */
 	uint8_t  readonly;		/* bool */
-	uint8_t  flush;			/* bool: BLKIF_OP_FLUSH_DISKCACHE works */
+	uint8_t  flush;			/* bool: BLKIF_OP_FLUSH_DISKCACHE */
 	uint8_t  pad[6];
 };
 
 struct message_ring {
-	uint32_t order;				/* 0 ... RING_MAX_ORDER */
-	uint32_t gref[RING_MAX_PAGES];		/* the first 1 << order */
-	uint32_t port;				/* the frontend's event channel */
+	uint32_t order;			/* 0 ... RING_MAX_ORDER */
+	uint32_t gref[RING_MAX_PAGES];	/* the first 1 << order */
+	uint32_t port;			/* the frontend's event channel */
 };
 
 struct message_connect {

@@ -8,7 +8,8 @@
  * of the ring: a successor of a disk process that died finds here what had been
  * taken and what had been answered.
  *
- *   take:    copy the requests into slots (PAGE_SLOT_TAKEN), then store req_cons
+ *   take:    copy the requests into slots (PAGE_SLOT_TAKEN), then store
+ *            req_cons
  *   answer:  write the responses into the ring and mark their slots
  *            PAGE_SLOT_ANSWERED with the response's index, store rsp_prod here,
  *            publish it to the guest, then free the slots
@@ -56,8 +57,8 @@ enum page_step {
 
 struct page_slot {
 	_Atomic uint32_t state;		/* enum page_slot_state */
-	uint32_t         index;		/* TAKEN: of the request; ANSWERED: of */
-					/* the response; both free-running */
+	uint32_t         index;		/* TAKEN: of the request; ANSWERED: */
+					/* of the response; free-running */
 	blkif_request_t  req;		/* our private copy, native layout */
 };
 
@@ -75,7 +76,7 @@ enum page_op {
 struct page_stats {
 	uint64_t reqs_taken;
 	uint64_t reqs_answered;
-	uint64_t reqs_rejected;		/* guest's fault; in reqs_answered too */
+	uint64_t reqs_rejected;		/* guest's fault; answered as well */
 	uint64_t reqs_failed;		/* storage's or grants'; likewise */
 	uint64_t ops[PAGE_NR_OPS];	/* answered OKAY */
 	uint64_t bytes[PAGE_NR_OPS];

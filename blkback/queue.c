@@ -202,7 +202,8 @@ queue_resume(struct queue *q, enum resume_mode resume)
 	if (q->inflight != q->ring.req_cons - q->ring.rsp_prod)
 		return -ESTALE;
 	q->page->stats.reqs_taken = q->page->stats.reqs_answered + q->inflight;
-	log_info("goes on with %u requests that were not answered", q->inflight);
+	log_info("goes on with %u requests that were not answered",
+	    q->inflight);
 	return 0;
 }
 
@@ -511,7 +512,7 @@ request_done(struct request *req, int error)
 		merge_end(&q->merger);
 		return;
 	}
-	/* Advice that this storage cannot take: the frontend stops giving it. */
+	/* Advice that this storage cannot take: the frontend stops it. */
 	if (*req->step == 'd' && error == -EOPNOTSUPP) {
 		request_end(req, BLKIF_RSP_EOPNOTSUPP, q);
 		return;

@@ -4,7 +4,7 @@
  *
  * On the wire everything is counted in sectors of 512 bytes, whatever the
  * disk's block size (blkif.h since September 2024); from here on everything is
- * bytes.  After request_parse() nothing that the guest wrote is looked at again.
+ * bytes.  After request_parse() nothing that the guest wrote is looked at.
  */
 #ifndef BLKBACK_REQUEST_H
 #define BLKBACK_REQUEST_H
@@ -29,8 +29,8 @@ struct segment {
 struct request_limits {
 	uint64_t size;		/* bytes */
 	uint32_t block_size;	/* bytes, power of two >= WIRE_SECTOR */
-	uint32_t discard_granularity;	/* bytes, power of two; 0: not offered */
-	uint32_t discard_alignment;	/* bytes, where the first granule begins */
+	uint32_t discard_granularity;	/* bytes, power of two; 0: none */
+	uint32_t discard_alignment;	/* bytes, of the first granule */
 	bool     readonly;
 };
 

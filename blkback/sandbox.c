@@ -36,8 +36,8 @@ static const int allowed[] = {
 	SCMP_SYS(io_submit), SCMP_SYS(io_getevents), SCMP_SYS(io_pgetevents),
 	SCMP_SYS(io_destroy), SCMP_SYS(pread64), SCMP_SYS(pwrite64),
 	SCMP_SYS(preadv), SCMP_SYS(pwritev), SCMP_SYS(fsync),
-	SCMP_SYS(fdatasync), SCMP_SYS(fallocate), SCMP_SYS(fstat), SCMP_SYS(newfstatat),
-	SCMP_SYS(statx), SCMP_SYS(lseek),
+	SCMP_SYS(fdatasync), SCMP_SYS(fallocate), SCMP_SYS(fstat),
+	SCMP_SYS(newfstatat), SCMP_SYS(statx), SCMP_SYS(lseek),
 	/* memory and threads that exist already */
 	SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(madvise), SCMP_SYS(futex),
 	SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),

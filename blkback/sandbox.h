@@ -15,8 +15,8 @@
  * Become 'uid' (and the group of the same number), without other groups,
  * capabilities, new privileges or core dumps, and install the system call
  * filter on every thread.  A call that the filter does not know fails with
- * EPERM; in a sanitizer build it is logged and allowed, as the sanitizers make calls of
- * their own.  0 or -errno; after a failure the process must exit.
+ * EPERM; in a sanitizer build it is logged and allowed, as the sanitizers make
+ * calls of their own.  0 or -errno; after a failure the process must exit.
  */
 int sandbox_enter(uint32_t uid);
 

@@ -71,7 +71,7 @@ enum cache_mode {
 /* How to open an image; the caller owns the strings. */
 struct image_options {
 	const char     *format;		/* a driver's name */
-	const char     *path;		/* what follows the first ':' of a spec */
+	const char     *path;		/* what follows a spec's first ':' */
 	bool            readonly;	/* opened O_RDONLY: CVE-2015-7311 */
 	bool            discard;	/* offer IO_DISCARD where it works */
 	enum cache_mode cache;
@@ -83,7 +83,7 @@ struct image {
 	bool                 readonly;
 	bool                 active;
 	uint64_t             size;		/* bytes, multiple of 512 */
-	uint32_t             block_size;	/* smallest I/O; bytes, power of 2 */
+	uint32_t             block_size; /* smallest I/O; bytes, power of 2 */
 	uint32_t             physical_block_size; /* best I/O; likewise */
 	uint32_t             discard_granularity;	/* bytes, power of 2; */
 					/* 0: no IO_DISCARD.  Its offset and */

@@ -326,7 +326,7 @@ static uint64_t
 raw_queue_number(dev_t rdev, const char *name)
 {
 	unsigned long long n = 0;
-	const char *dir[] = { "", "../" };	/* a partition's is its disk's */
+	const char *dir[] = { "", "../" }; /* a partition's is its disk's */
 	char path[96];
 	FILE *f;
 	int i;

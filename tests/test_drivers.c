@@ -33,14 +33,14 @@ struct subject {
 };
 
 static const struct subject subjects[] = {
-	{ "raw",                 "raw",   "%s",                           true },
-	{ "null",                "null",  "32M",                         false },
-	{ "fault over raw",      "fault", "nth=1000000000:raw:%s",        true },
-	{ "fault over null",     "fault", "nth=1000000000:null:32M",     false },
-	{ "late raw",            "fault", "delay-ms=2:raw:%s",            true },
-	{ "late null",           "fault", "delay-ms=2:null:32M",         false },
+	{ "raw",                 "raw",   "%s",                      true },
+	{ "null",                "null",  "32M",                     false },
+	{ "fault over raw",      "fault", "nth=1000000000:raw:%s",   true },
+	{ "fault over null",     "fault", "nth=1000000000:null:32M", false },
+	{ "late raw",            "fault", "delay-ms=2:raw:%s",       true },
+	{ "late null",           "fault", "delay-ms=2:null:32M",     false },
 	{ "late reads over raw", "fault",
-	    "op=read,delay-ms=1:fault:nth=1000000000:raw:%s",             true },
+	    "op=read,delay-ms=1:fault:nth=1000000000:raw:%s",        true },
 };
 
 struct fixture {
@@ -150,7 +150,10 @@ test_close_on_exec(void **state)
 static void
 test_round_trip(void **state)
 {
-	static const struct { uint64_t offset, length; int iovcnt; } shapes[] = {
+	static const struct {
+		uint64_t offset, length;
+		int      iovcnt;
+	} shapes[] = {
 		{ 0, 512, 1 },
 		{ FILE_SIZE - 512, 512, 1 },
 		{ 1536, 4096 * 3, 3 },
@@ -684,7 +687,7 @@ good_call(struct rig *r)
 static void
 make_call(void *arg)
 {
-	void (**call)(struct rig *r) = arg;
+	void (**call)(struct rig *) = arg;
 	struct rig r;
 
 	rig_open(&r, "null", "32M", false, 4);

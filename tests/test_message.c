@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Messages between the processes: what is refused, and that sockets carry them. */
+/* Messages between the processes: what is refused; that sockets carry them. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -447,7 +447,7 @@ test_bad_segment(void **state)
 	for (bad = 0; bad < 11; bad++) {
 		granted[100 + bad] = 0;
 		put(BLKIF_OP_WRITE, 0, 11, 100);
-		put(BLKIF_OP_WRITE, 88, 1, 300);	/* its neighbour is fine */
+		put(BLKIF_OP_WRITE, 88, 1, 300); /* its neighbour is fine */
 		run();
 		granted[100 + bad] = 2;
 		assert_int_equal(got(2 * bad), BLKIF_RSP_ERROR);

@@ -316,7 +316,8 @@ test_sizes(void **state)
 {
 	static const struct { off_t file, size; } sizes[] = {
 		{ 512, 512 }, { 1023, 512 }, { 1024, 1024 },
-		{ 10 * MiB + 511, 10 * MiB }, { (off_t)1 << 42, (off_t)1 << 42 },
+		{ 10 * MiB + 511, 10 * MiB },
+		{ (off_t)1 << 42, (off_t)1 << 42 },
 	};
 	struct rig_io *rio;
 	struct stat st;

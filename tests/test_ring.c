@@ -66,7 +66,8 @@ test_layout_rw(void **state)
 		put_le(slot + layouts[l].id, 0x1122334455667788ull, 8);
 		put_le(slot + layouts[l].sector, 0x99aabbccddeeff00ull, 8);
 		for (i = 0; i < 11; i++) {
-			put_le(slot + layouts[l].seg + i * 8, 0x80000000 + i, 4);
+			put_le(slot + layouts[l].seg + i * 8, 0x80000000 + i,
+			    4);
 			slot[layouts[l].seg + i * 8 + 4] = i % 8;
 			slot[layouts[l].seg + i * 8 + 5] = 7;
 		}

@@ -5,7 +5,8 @@
  *
  *     fuzz_NAME ROUNDS FILE...
  *
- * `make fuzz` builds the same targets with libFuzzer, which looks where it goes.
+ * `make fuzz` builds the same targets with libFuzzer, which looks where it
+ * goes.
  */
 #include <stdint.h>
 #include <stdio.h>
