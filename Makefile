@@ -208,6 +208,13 @@ $(O)/loopfront: $(LOOPFRONT_PURE) $(LOOPXEN_GUEST) \
     options report server store vbd)
 	$(LINK)
 
+$(O)/test_loopfront: LIBS = -lcmocka -lm
+$(O)/test_loopfront: $(O)/tests/test_loopfront.o $(LOOPFRONT_PURE) $(O)/ring/ring.o
+	$(LINK)
+
+TESTS += $(O)/test_loopfront tests/test_e2e.sh
+CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
+
 # ---- where things go ---------------------------------------------------------
 PREFIX       = /usr/local
 SBINDIR      = $(PREFIX)/sbin

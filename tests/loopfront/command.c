@@ -43,7 +43,7 @@ disk_result(struct command *c, int rc)
 	return rc < 0 ? fail(c, rc, "%s: %s", c->v->name, c->v->error) : 0;
 }
 
-/* ---- the commands, called with the domain's lock -------------------------- */
+/* ---- the commands, called with the domain's lock ------------------------ */
 
 static int
 cmd_list(struct command *c)
@@ -57,9 +57,10 @@ cmd_list(struct command *c)
 		    vbd_state_name(v->back_state), v->connects);
 		if (v->ready)
 			fprintf(c->out, "abi=%s ring-order=%u sectors=%" PRIu64
-			    " sector-size=%u readonly=%d flush=%d ",
+			    " sector-size=%u readonly=%d flush=%d discard=%d ",
 			    front_abi_name(v->q.opt.abi), v->q.opt.order,
-			    v->sectors, v->sector_size, v->readonly, v->flush);
+			    v->sectors, v->sector_size, v->readonly, v->flush,
+			    v->discard);
 		fprintf(c->out, "busy=%d error=%s\n", v->busy,
 		    v->error[0] != '\0' ? v->error : "-");
 	}
@@ -259,7 +260,7 @@ static const struct {
 	{ "counters", "", false, 0, cmd_counters,
 	  "what the backend did and holds, as JSON" },
 	{ "crash", "", false, 0, cmd_crash, "end at once, close nothing" },
-	{ "quit", "", false, 0, cmd_quit, "close the disks, remove the domain" },
+	{ "quit", "", false, 0, cmd_quit, "close the disks, then end" },
 	{ "help", "", false, 0, cmd_help, "this text" },
 };
 

@@ -37,7 +37,7 @@ struct domain {
 	uint8_t	*page_used;		/* one byte per page */
 	int	 stop_fd;		/* somebody wrote: look at these: */
 	bool	 stopping;		/* the domain is to end */
-	bool	 interrupt;		/* who waits or does I/O is to give up */
+	bool	 interrupt;		/* give up waiting and I/O */
 	bool	 ended;			/* domain_run() is to return */
 };
 
@@ -69,8 +69,8 @@ domain_unlock(struct domain *d)
 }
 
 /*
- * With the lock held: sleep until something changed or the time (CLOCK_MONOTONIC
- * nanoseconds) has come.  0 or -ETIMEDOUT.
+ * With the lock held: sleep until something changed or the time has come
+ * (nanoseconds of CLOCK_MONOTONIC).  0 or -ETIMEDOUT.
  */
 int	domain_wait(struct domain *, uint64_t until_ns);
 

@@ -119,6 +119,29 @@ ungrant_shadow(struct fqueue *q, struct shadow *s, const char *when)
 	s->nr_segments = 0;		/* none of them is ours any more */
 }
 
+static bool
+grant_held(const struct fqueue *q, uint32_t ref)
+{
+	return loopguest_grant_mapped(q->guest, ref) > 0 ||
+	    loopguest_grant_copying(q->guest, ref) > 0;
+}
+
+bool
+fqueue_held(const struct fqueue *q)
+{
+	bool		held = loopguest_port_bound(q->port);
+	unsigned	i, n;
+
+	for (i = 0; i < 1u << q->opt.order; i++)
+		held |= grant_held(q, q->ring_ref[i]);
+	for (i = 0; i < q->front.entries; i++) {
+		for (n = 0; n < q->shadow[i].nr_segments; n++)
+			held |= q->shadow[i].id != 0 &&
+			    grant_held(q, q->shadow[i].gref[n]);
+	}
+	return held;
+}
+
 int
 fqueue_close(struct fqueue *q)
 {
@@ -175,6 +198,7 @@ fqueue_put(struct fqueue *q, const struct shadow *what,
 	req.nr_segments = s->nr_segments;
 	req.id = s->id;
 	req.sector = s->sector;
+	req.nr_sectors = s->sectors;
 	front_put(&q->front, &req);
 	return 0;
 

@@ -44,7 +44,7 @@ struct shadow {
 	uint8_t	 nr_segments;
 	uint32_t gref[FRONT_MAX_SEGMENTS];
 	uint64_t sector;
-	uint32_t sectors;		/* of data */
+	uint32_t sectors;		/* of data, or to be discarded */
 	void	*owner;			/* the caller's */
 	uint64_t cookie;		/* likewise */
 };
@@ -79,6 +79,9 @@ struct fqueue {
  */
 int	fqueue_open(struct fqueue *, struct loopguest *, unsigned ring_page,
 	    unsigned backend, const struct fqueue_options *);
+
+/* Has the backend still something of ours? */
+bool	fqueue_held(const struct fqueue *);
 
 /*
  * The backend has let go: close the port, take back every grant, also those of

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See front.h.  Only this file touches the shared pages of a ring. */
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <xen/io/blkif.h>
 
 #include "tests/loopfront/front.h"
 
@@ -12,9 +15,10 @@
 enum { REQ_PROD = 0, REQ_EVENT = 4, RSP_PROD = 8, RSP_EVENT = 12, SLOTS = 64 };
 
 /*
- * One row per layout: size of a slot, then where a request has its fields, and
- * how long a response is.  The first four bytes of a request, and the fields
- * of a response, are the same everywhere: id at 0, operation at 8, status at 10.
+ * One row per layout: size of a slot, then where a request has its fields (a
+ * discard has its length where others have their first segment), and how long
+ * a response is.  The same everywhere are a request's first four bytes
+ * and the fields of a response: id at 0, operation at 8, status at 10.
  */
 static const struct layout {
 	unsigned slot, id, sector, seg, response;
@@ -101,6 +105,8 @@ front_put(struct front *f, const struct front_request *req)
 	memcpy(p + 2, &req->handle, sizeof(req->handle));
 	memcpy(p + l->id, &req->id, sizeof(req->id));
 	memcpy(p + l->sector, &req->sector, sizeof(req->sector));
+	if (req->op == BLKIF_OP_DISCARD)
+		memcpy(p + l->seg, &req->nr_sectors, sizeof(req->nr_sectors));
 	for (i = 0; i < req->nr_segments && i < FRONT_MAX_SEGMENTS; i++) {
 		char	*s = p + l->seg + i * 8;
 

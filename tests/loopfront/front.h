@@ -38,6 +38,7 @@ struct front_request {
 	uint16_t handle;
 	uint64_t id;
 	uint64_t sector;
+	uint64_t nr_sectors;		/* of a discard: no segments */
 	struct front_segment seg[FRONT_MAX_SEGMENTS];
 };
 

@@ -166,7 +166,7 @@ static bool
 random_positions(const struct job *j)
 {
 	return j->o->rw == RW_RANDREAD || j->o->rw == RW_RANDWRITE ||
-	    j->o->rw == RW_RANDRW;
+	    j->o->rw == RW_RANDRW || j->o->rw == RW_RANDTRIM;
 }
 
 static enum job_dir
@@ -183,20 +183,31 @@ choose_dir(struct job *j)
 	case RW_WRITE:
 	case RW_RANDWRITE:
 		return DIR_WRITE;
+	case RW_TRIM:
+	case RW_RANDTRIM:
+		return DIR_TRIM;
 	default:
 		return random_next(j) % 100 < j->o->mix ? DIR_READ : DIR_WRITE;
 	}
 }
 
-/* Two writes of the same sectors in flight: nobody knows who wins. */
+/*
+ * Two writes of the same sectors in flight: nobody knows who wins.  A discard
+ * is alone with its sectors: see verify_discard().
+ */
 static bool
-collides(const struct job *j, uint64_t sector)
+collides(const struct job *j, const struct gio *new)
 {
-	unsigned	i;
+	const struct gio	*io;
+	unsigned		 i;
 
+	if (!j->o->verify || new->dir == DIR_READ)
+		return false;
 	for (i = 0; i < j->o->depth; i++) {
-		if (j->gios[i].active && j->gios[i].dir == DIR_WRITE &&
-		    j->gios[i].sector == sector)
+		io = &j->gios[i];
+		if (io->active && io->dir != DIR_FLUSH &&
+		    io->sector == new->sector &&
+		    (io->dir != DIR_READ || new->dir == DIR_TRIM))
 			return true;
 	}
 	return false;
@@ -218,8 +229,7 @@ choose_place(struct job *j, struct gio *io)
 		block = random_positions(j) ? random_next(j) % j->blocks :
 		    j->next_block;
 		io->sector = j->base + block * sectors;
-		if (io->dir != DIR_WRITE || !j->o->verify ||
-		    !collides(j, io->sector))
+		if (!collides(j, io))
 			break;
 		if (!random_positions(j))
 			return false;
@@ -235,6 +245,8 @@ prepare_data(struct job *j, struct gio *io)
 	if (io->dir == DIR_WRITE) {
 		verify_fill(j->v->verify, io->sector, io->sectors,
 		    buffer_at(j, io, 0));
+	} else if (io->dir == DIR_TRIM) {
+		verify_discard(j->v->verify, io->sector, io->sectors);
 	} else if (io->dir == DIR_READ) {
 		/* What the last I/O left here must not pass for an answer. */
 		memset(buffer_at(j, io, 0), 0xdb,
@@ -249,7 +261,7 @@ static struct gio *
 start_one(struct job *j)
 {
 	static const uint8_t	 ops[] = { BLKIF_OP_READ, BLKIF_OP_WRITE,
-	    BLKIF_OP_FLUSH_DISKCACHE };
+	    BLKIF_OP_FLUSH_DISKCACHE, BLKIF_OP_DISCARD };
 	struct gio		*io = STAILQ_FIRST(&j->idle);
 
 	if (io == NULL || !may_start(j) || io->ready_at > j->now)
@@ -286,6 +298,10 @@ put_one(struct job *j, struct gio *io)
 
 	s.sector = io->sector + io->put;
 	s.cookie = io->put;
+	if (io->op == BLKIF_OP_DISCARD) {
+		s.sectors = rest;
+		rest = 0;
+	}
 	while (rest > 0 && s.nr_segments < FRONT_MAX_SEGMENTS) {
 		at = j->o->misalign + io->put + s.sectors;
 		n = PAGE_SECTORS - at % PAGE_SECTORS;
@@ -401,12 +417,13 @@ wait_until(const struct job *j)
 static bool
 event_came(struct job *j)
 {
+	const _Atomic uint32_t	*word = loopguest_port_word(j->q->port);
+
 	if (j->o->spin == SPIN_RING)
 		j->event = front_answered(&j->q->front);
 	else
-		j->event = (atomic_load_explicit(loopguest_port_word(j->q->port),
-	    memory_order_acquire) & LOOPGUEST_PENDING) != 0 &&
-	    loopguest_port_take(j->q->port);
+		j->event = (atomic_load_explicit(word, memory_order_acquire) &
+		    LOOPGUEST_PENDING) != 0 && loopguest_port_take(j->q->port);
 	return j->event;
 }
 
@@ -592,6 +609,8 @@ check_options(struct job *j)
 	if (o->flush_every > 0 && !j->v->flush)
 		return fail(j, -EINVAL, "flush-every: the backend offers no "
 		    "flush");
+	if ((o->rw == RW_TRIM || o->rw == RW_RANDTRIM) && !j->v->discard)
+		return fail(j, -EINVAL, "the backend offers no discard");
 	return 0;
 }
 

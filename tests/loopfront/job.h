@@ -18,7 +18,7 @@
 #include "tests/loopfront/options.h"
 #include "tests/loopfront/vbd.h"
 
-enum job_dir { DIR_READ, DIR_WRITE, DIR_FLUSH, DIR_OTHER, NR_DIRS };
+enum job_dir { DIR_READ, DIR_WRITE, DIR_FLUSH, DIR_TRIM, DIR_OTHER, NR_DIRS };
 
 struct job_count {
 	uint64_t ios, bytes;		/* that ended OKAY */
@@ -28,7 +28,7 @@ struct job_count {
 };
 
 struct job_result {
-	int	 error;			/* 0 or -errno: why it did not end well */
+	int	 error;			/* 0 or -errno: how it ended */
 	char	 why[FQUEUE_WHY];
 	uint64_t ns;			/* how long it took */
 	struct job_count dir[NR_DIRS];

@@ -73,7 +73,7 @@ close_disks(struct domain *d)
 	return bad;
 }
 
-/* ---- loopfront domain ----------------------------------------------------- */
+/* ---- loopfront domain --------------------------------------------------- */
 
 /* Commands from standard input, one after the other. */
 static int
@@ -218,7 +218,7 @@ cmd_domain(struct options *o)
 	return end_domain(d, s, runner) < 0 || bad ? 1 : 0;
 }
 
-/* ---- loopfront to --------------------------------------------------------- */
+/* ---- loopfront to ------------------------------------------------------- */
 
 static int
 cmd_to(int argc, char **argv)
@@ -230,7 +230,7 @@ cmd_to(int argc, char **argv)
 	return server_ask(argv[1], argc - 2, argv + 2);
 }
 
-/* ---- loopfront run -------------------------------------------------------- */
+/* ---- loopfront run ------------------------------------------------------ */
 
 /* The disk that is asked for, or the first one that appears; with the lock. */
 static struct vbd *
@@ -324,7 +324,7 @@ cmd_run(struct options *o)
 	return end_domain(d, NULL, runner) < 0 || rc < 0 ? 1 : 0;
 }
 
-/* ---- which of them -------------------------------------------------------- */
+/* ---- which of them ------------------------------------------------------ */
 
 static void
 help(FILE *f)

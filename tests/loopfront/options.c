@@ -14,7 +14,7 @@ enum kind { FLAG, UINT, SIZE, SECONDS, STRING, WORD };
 
 static const char *const abi_words[] = { "native", "x86_64", "x86_32", NULL };
 static const char *const rw_words[] = { "read", "write", "randread",
-    "randwrite", "rw", "randrw", NULL };
+    "randwrite", "rw", "randrw", "trim", "randtrim", NULL };
 static const char *const spin_words[] = { "off", "event", "ring", NULL };
 static const char *const expect_words[] = { "okay", "error", "unsupported",
     NULL };
@@ -56,6 +56,8 @@ static const struct definition {
 	  "padding of responses must be zero" },
 	{ "writable-grants", IN_CONNECT, FLAG, AT(writable_grants), 0, 0, NULL,
 	  "grant pages of writes read-write, not read-only" },
+	{ "grace", IN_CONNECT, SECONDS, AT(grace), 0, 60, NULL,
+	  "how long a Closed backend may still hold something (0)" },
 	{ "wait", IN_WAIT, SECONDS, AT(wait), 0, 3600, NULL,
 	  "how long to wait for the other side, in seconds (10)" },
 
@@ -266,7 +268,10 @@ options_parse(struct options *o, unsigned where, int argc, char **argv,
 	pthread_mutex_lock(&getopt_lock);
 	optind = 0;			/* glibc: begin anew */
 	opterr = 0;
-	while (rc == 0 && (c = getopt_long(argc, argv, "+", longs, &at)) != -1) {
+	while (rc == 0) {
+		c = getopt_long(argc, argv, "+", longs, &at);
+		if (c == -1)
+			break;
 		if (c == '?') {
 			fprintf(err, "%s: unknown option, or one without its "
 			    "value\n", argv[optind - 1]);

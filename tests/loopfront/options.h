@@ -13,7 +13,8 @@
 
 #include "tests/loopfront/front.h"
 
-enum job_rw { RW_READ, RW_WRITE, RW_RANDREAD, RW_RANDWRITE, RW_RW, RW_RANDRW };
+enum job_rw { RW_READ, RW_WRITE, RW_RANDREAD, RW_RANDWRITE, RW_RW, RW_RANDRW,
+    RW_TRIM, RW_RANDTRIM };
 enum job_spin { SPIN_OFF, SPIN_EVENT, SPIN_RING };
 enum job_expect { EXPECT_OKAY, EXPECT_ERROR, EXPECT_UNSUPPORTED };
 
@@ -36,6 +37,7 @@ struct options {
 	bool		 jump;
 	bool		 check_padding;
 	bool		 writable_grants;
+	double		 grace;
 	double		 wait;
 
 	/* an I/O job */

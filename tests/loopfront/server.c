@@ -131,7 +131,7 @@ accepter(void *arg)
 	}
 }
 
-/* ---- the guest's end ------------------------------------------------------ */
+/* ---- the guest's end ---------------------------------------------------- */
 
 int
 server_start(struct server **sp, struct domain *d, const char *path)
@@ -189,7 +189,7 @@ server_end(struct server *s)
 	free(s);
 }
 
-/* ---- the other end -------------------------------------------------------- */
+/* ---- the other end ------------------------------------------------------ */
 
 static int
 send_command(int fd, int argc, char **argv)

@@ -89,6 +89,12 @@ fail(struct vbd *v, int rc, const char *fmt, ...)
 	return rc;
 }
 
+static uint64_t
+deadline(double seconds)
+{
+	return clock_ns() + (uint64_t)(seconds * 1e9);
+}
+
 struct vbd *
 vbd_find(struct domain *d, uint32_t devid)
 {
@@ -210,7 +216,10 @@ static void
 release(struct vbd *v)
 {
 	struct domain	*d = v->dom;
+	uint64_t	 until = deadline(v->opt.grace);
 
+	while (v->open && fqueue_held(&v->q) && clock_ns() < until)
+		usleep(1000);
 	if (v->open && fqueue_close(&v->q) < 0) {
 		v->leaked = true;
 		fail(v, -EPROTO, "%s", v->q.why);
@@ -274,7 +283,7 @@ static void
 read_properties(struct vbd *v)
 {
 	struct xs_handle	*xs = v->dom->xs;
-	uint64_t		 sector_size, info, flush = 0;
+	uint64_t		 sector_size, info, flush = 0, discard = 0;
 
 	if (store_number(xs, XBT_NULL, v->back, "sectors", &v->sectors) < 0 ||
 	    store_number(xs, XBT_NULL, v->back, "sector-size",
@@ -289,6 +298,8 @@ read_properties(struct vbd *v)
 	v->sector_size = (unsigned)sector_size;
 	v->readonly = info & VDISK_READONLY;
 	v->flush = flush != 0;
+	store_number(xs, XBT_NULL, v->back, "feature-discard", &discard);
+	v->discard = discard != 0;
 	if (v->verify != NULL && verify_resize(v->verify, v->sectors) < 0)
 		fail(v, -ENOMEM, "remember %" PRIu64 " sectors", v->sectors);
 	if (v->state != XenbusStateConnected)
@@ -476,12 +487,6 @@ vbd_idle(struct vbd *v)
 }
 
 /* ---- what a command waits for ------------------------------------------- */
-
-static uint64_t
-deadline(double seconds)
-{
-	return clock_ns() + (uint64_t)(seconds * 1e9);
-}
 
 static int
 timed_out(struct vbd *v, const char *what, double seconds)

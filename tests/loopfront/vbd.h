@@ -50,7 +50,7 @@ struct vbd {
 	/* What the backend says; valid when ready. */
 	uint64_t sectors;
 	unsigned sector_size;
-	bool	 readonly, flush;
+	bool	 readonly, flush, discard;
 
 	struct verify *verify;		/* NULL until something was verified */
 	unsigned job_page, job_pages;	/* buffers of the job; 0: none */

@@ -16,9 +16,12 @@
 #define MIX	0x9e3779b97f4a7c15u
 
 struct generations {
-	uint32_t acked;			/* 0: never */
+	uint32_t acked;			/* 0: never; perhaps with DISCARDED */
 	uint32_t newest;
 };
+
+#define DISCARDED	0x80000000u	/* since then */
+#define GENERATION(n)	((n) & ~DISCARDED)
 
 struct verify {
 	uint64_t seed;
@@ -153,6 +156,15 @@ verify_acked(struct verify *v, uint64_t sector, unsigned n)
 }
 
 void
+verify_discard(struct verify *v, uint64_t sector, unsigned n)
+{
+	unsigned	i;
+
+	for (i = 0; i < n; i++)
+		v->gen[sector + i].acked |= DISCARDED;
+}
+
+void
 verify_before(const struct verify *v, uint64_t sector, unsigned n,
     uint32_t *floor)
 {
@@ -211,7 +223,10 @@ check_sector(const struct verify *v, uint64_t sector, uint32_t floor,
 	struct stamp	s = { v->seed, sector, v->gen[sector].newest };
 	uint64_t	good[WORDS];
 
-	if (floor == 0 && (!v->zeroed || all_zero(found)))
+	if ((floor == 0 || (floor & DISCARDED)) && all_zero(found))
+		return 0;
+	floor = GENERATION(floor);
+	if (floor == 0 && !v->zeroed)
 		return 0;
 	if (found[2] < floor || found[2] > s.gen || found[2] == 0)
 		return complain(v, &s, floor, found, why);
@@ -247,7 +262,7 @@ verify_content(const struct verify *v, uint64_t sector, void *buf)
 	struct stamp			 s = { v->seed, sector, g->acked };
 
 	if (g->acked != g->newest || (g->acked == 0 && !v->zeroed))
-		return false;
+		return false;		/* also when it was discarded */
 	if (g->acked == 0)
 		memset(buf, 0, SECTOR);
 	else
@@ -262,7 +277,7 @@ verify_count(const struct verify *v, uint64_t *written, uint64_t *uncertain)
 
 	*written = *uncertain = 0;
 	for (i = 0; i < v->sectors; i++) {
-		*written += v->gen[i].acked != 0;
+		*written += GENERATION(v->gen[i].acked) != 0;
 		*uncertain += v->gen[i].acked != v->gen[i].newest ||
 		    (v->gen[i].acked == 0 && !v->zeroed);
 	}

@@ -39,6 +39,13 @@ void	verify_fill(struct verify *, uint64_t sector, unsigned n, void *buf);
 /* ... and has been acknowledged. */
 void	verify_acked(struct verify *, uint64_t sector, unsigned n);
 
+/*
+ * A discard is about to be sent, and nothing else is in flight for its sectors.
+ * From now on, and until a write of them is acknowledged, they may be what they
+ * were or zeros.
+ */
+void	verify_discard(struct verify *, uint64_t sector, unsigned n);
+
 /* A read is about to be sent: note what is acknowledged now. */
 void	verify_before(const struct verify *, uint64_t sector, unsigned n,
 	    uint32_t *floor);

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=sh
+#
+# machine: for scripts that need a whole machine without Xen.  Sourced from the
+# top of the tree, with the build's output folder in O.
+#
+#   machine_start           loopxen with the real xenstored, and ringbackd; in
+#                           a private folder, $dir, with all that belongs to it
+#   machine_stop            ends what was started, removes the folder (a trap
+#                           does it as well)
+#   guest_start N [OPTS]    a guest that plays Linux, domain N, named guest-N
+#   guest N COMMAND ...     tells it something (loopfront to)
+#   rb ...                  the command ringback
+#   be N DEVID, fe N DEVID  the paths of a disk in xenstore
+#
+#   ok NAME, bad NAME TEXT  count and tell the outcome of a check
+#   check NAME CMD ...      CMD must succeed; its output is told when it fails
+#   refuse NAME CMD ...     CMD must fail
+#   summary                 "N passed, N failed"; its status is that of the test
+
+O=${O:-build}
+case $O in
+/*)	;;
+*)	O=$PWD/$O ;;
+esac
+passed=0 failed=0 dir='' daemon=''
+
+say() {
+	printf '%s\n' "$*"
+}
+
+# wait_until SECONDS CMD ...
+wait_until() {
+	tries=$(($1 * 50))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.02
+	done
+}
+
+rb() {
+	"$O/ringback" --run-dir "$dir/run" "$@"
+}
+
+# Processes of disks, in the form of pgrep -a; they outlive the daemon.
+disk_processes() {
+	pgrep -a -f "^ringbackd: disk .*--run-dir $dir/run\$"
+}
+
+daemon_start() {
+	"$O/ringbackd" --run-dir "$dir/run" --verbose \
+	    >>"$dir/ringbackd.log" 2>&1 &
+	daemon=$!
+	wait_until 10 rb list && return
+	say "ringbackd does not answer:" >&2
+	tail -5 "$dir/ringbackd.log" >&2
+	return 1
+}
+
+machine_start() {
+	dir=$(mktemp -d) || exit 1
+	trap machine_stop EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+	chmod 755 "$dir"	# disk processes have no privileges
+	LOOPXEN_BUILD=$O
+	export LOOPXEN_BUILD
+	tests/loopxen/loopxen start "$dir" || exit 1
+	eval "$(tests/loopxen/loopxen env "$dir")"
+	mkdir -m 700 "$dir/run"
+	daemon_start || exit 1
+}
+
+machine_stop() {
+	trap - EXIT
+	[ -n "$dir" ] || return 0
+	for s in "$dir"/guest-*.sock; do
+		[ ! -S "$s" ] || "$O/loopfront" to "$s" crash >/dev/null 2>&1
+	done
+	if [ -n "$daemon" ]; then
+		kill "$daemon" 2>/dev/null
+		wait "$daemon" 2>/dev/null
+	fi
+	disk_processes | while read -r pid _; do
+		kill "$pid"
+	done
+	tests/loopxen/loopxen stop "$dir"
+	rm -rf "$dir"
+}
+
+guest_start() {
+	n=$1
+	shift
+	"$O/loopfront" domain --domid "$n" --name "guest-$n" --background \
+	    --socket "$dir/guest-$n.sock" --check-padding "$@" >/dev/null
+}
+
+guest() {
+	n=$1
+	shift
+	"$O/loopfront" to "$dir/guest-$n.sock" "$@"
+}
+
+be() {
+	echo "/local/domain/0/backend/${3-ringback}/$1/$2"
+}
+
+fe() {
+	echo "/local/domain/$1/device/vbd/$2"
+}
+
+ok() {
+	passed=$((passed + 1))
+	say "ok $1"
+}
+
+bad() {
+	failed=$((failed + 1))
+	say "FAIL $1"
+	shift
+	[ -z "$*" ] || say "$*" | tail -20 | sed 's/^/    /'
+}
+
+check() {
+	name=$1
+	shift
+	if out=$("$@" 2>&1); then
+		ok "$name"
+	else
+		bad "$name" "$out"
+	fi
+}
+
+refuse() {
+	name=$1
+	shift
+	if out=$("$@" 2>&1); then
+		bad "$name" "it succeeded: $out"
+	else
+		ok "$name"
+	fi
+}
+
+# number KEY FILE: the first number of that name in a JSON text
+number() {
+	grep -o "\"$1\": *-*[0-9.]*" "$2" | head -1 | sed 's/.*: *//'
+}
+
+# at_most WHAT IS LIMIT, at_least WHAT IS LIMIT: numbers with a fraction
+at_most() {
+	if awk "BEGIN { exit !(\"$2\" != \"\" && $2 + 0 <= $3) }"; then
+		ok "$1: $2 <= $3"
+	else
+		bad "$1: ${2:-nothing}, not <= $3"
+	fi
+}
+
+at_least() {
+	if awk "BEGIN { exit !(\"$2\" != \"\" && $2 + 0 >= $3) }"; then
+		ok "$1: $2 >= $3"
+	else
+		bad "$1: ${2:-nothing}, not >= $3"
+	fi
+}
+
+summary() {
+	say "$passed passed, $failed failed"
+	[ "$failed" -eq 0 ]
+}

@@ -1,0 +1,491 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# test_e2e: the daemon, the command and the script as they are installed, the
+# real xenstored, and a guest that is as strict as Linux; only Xen is played.
+#
+# loopfront knows what every sector must contain; here the image is compared
+# with that as well, from outside.
+set -u
+. tests/machine.sh
+
+perf_ok() {
+	perf stat -e raw_syscalls:sys_enter true >/dev/null 2>&1
+}
+
+# ---- what must not be left ---------------------------------------------------
+
+# leftovers N: whatever is still there of disks of guest N
+leftovers() {
+	xenstore-ls -f / | grep -E '/backend/[a-z0-9]+/[0-9]+/|/device/vbd/'
+	find "$dir/run" -mindepth 1 ! -name control ! -name lock
+	disk_processes
+	guest "$1" counters | grep -v '"mapped_now": 0, "bound_now": 0, "grants": 0}'
+	grep -iE 'sanitizer|runtime error' "$dir/ringbackd.log"
+}
+
+no_disk_process() {
+	! disk_processes
+}
+
+nothing_left() {
+	if left=$(leftovers "$2") && [ -n "$left" ]; then
+		bad "$1" "$left"
+	else
+		ok "$1"
+	fi
+}
+
+# same_image NAME N VDEV FILE: dom0's view of the image against the guest's
+same_image() {
+	check "$1: the guest knows the image" guest "$2" image "$3" "$dir/want"
+	check "$1: the image is what was written" cmp "$dir/want" "$4"
+	rm -f "$dir/want"
+}
+
+# io_went_well FILE: the output of a job that ran in the background
+io_went_well() {
+	cat "$1"
+	grep -q '^ring ' "$1" && ! grep -q '^loopfront:' "$1"
+}
+
+new_image() {
+	rm -f "$1" && truncate -s "$2" "$1"
+}
+
+# ---- layouts, rings and sizes --------------------------------------------------
+
+# Verified reads and writes in every size a guest may choose.
+sizes() {
+	for x in 512:4:300 4k:32:400 44k:8:100 64k:8:60 256k:4:30 1m:4:12 4m:2:6
+	do
+		bs=${x%%:*} depth=${x#*:}
+		guest 7 io xvda --bs "$bs" --depth "${depth%:*}" \
+		    --ios "${x##*:}" --rw randrw --mix 40 --verify --zeroed \
+		    "$@" >"$dir/sizes.out" 2>&1 || {
+			echo "bs $bs:"
+			cat "$dir/sizes.out"
+			return 1
+		}
+	done
+}
+
+reconnected() {
+	guest 7 reopen xvda --abi "$1" --ring-order "$2" --check-padding &&
+	    guest 7 list | grep -q "abi=$1 ring-order=$2 "
+}
+
+matrix() {
+	new_image "$dir/a.img" 64m
+	check "attach, connected" rb attach guest-7 xvda "raw:$dir/a.img"
+	misalign=0
+	for abi in native x86_64 x86_32; do
+		for order in 0 1 2 3 4; do
+			check "reconnect: $abi, ring order $order" \
+			    reconnected $abi $order
+			misalign=$(((misalign + 3) % 8))
+			check "512 to 4m verified: $abi, ring order $order" \
+			    sizes --misalign $misalign
+		done
+	done
+	check "reads of everything" guest 7 io xvda --rw read --bs 1m --verify
+	same_image "sizes" 7 xvda "$dir/a.img"
+	check "from state 1 to 4 at once, as firmware does" \
+	    guest 7 reopen xvda --jump
+	check "I/O after that" \
+	    guest 7 io xvda --rw randrw --bs 16k --ios 100 --verify --depth 8
+	check "flushes among writes" guest 7 io xvda --rw randwrite --bs 4k \
+	    --depth 8 --ios 500 --flush-every 20 --verify
+	rb --json stats guest-7 xvda >"$dir/stats"
+	at_least "flushes answered" "$(number flushes "$dir/stats")" 24
+	same_image "flushes" 7 xvda "$dir/a.img"
+}
+
+# ---- what a guest may not do ---------------------------------------------------
+
+# Does the backend offer it?  What it does not offer it must not do.
+offered() {
+	[ -n "$1" ] &&
+	    [ "$(xenstore-read "$(be 7 51712)/$1" 2>/dev/null)" != "" ] &&
+	    [ "$(xenstore-read "$(be 7 51712)/$1")" != 0 ]
+}
+
+# What not every backend does, if this one says that it does.
+extras() {
+	! offered feature-barrier || check "a barrier with data" \
+	    guest 7 io xvda --op 2 --bs 8k --ios 20
+	offered feature-discard || return
+	for abi in x86_64 x86_32; do
+		guest 7 forget xvda
+		check "discards: $abi: reconnect" reconnected $abi 1
+		check "discards: $abi: writes" guest 7 io xvda --rw write \
+		    --bs 64k --size 8m --verify
+		check "discards: $abi: discards" guest 7 io xvda \
+		    --rw randtrim --bs 64k --size 8m --depth 8 --verify
+		check "discards: $abi: reads" guest 7 io xvda --rw read \
+		    --bs 64k --size 8m --verify
+		check "discards: $abi: writes, again" guest 7 io xvda \
+		    --rw randrw --bs 16k --depth 8 --size 8m --verify
+	done
+	check "a discard across the end is ERROR" guest 7 io xvda --rw trim \
+	    --op 5 --offset 65535k --bs 1m --ios 1 --expect error
+}
+
+refusals() {
+	for x in 2:feature-barrier 4: 5:feature-discard \
+	    6:feature-max-indirect-segments 127:; do
+		offered "${x#*:}" || check "operation ${x%:*} is EOPNOTSUPP" \
+		    guest 7 io xvda --op "${x%:*}" --bs 4k --ios 3 \
+		    --expect unsupported
+	done
+	check "a read of nothing is ERROR" \
+	    guest 7 io xvda --op 0 --bs 0 --ios 1 --expect error
+	check "a read across the end is ERROR" guest 7 io xvda --op 0 \
+	    --offset 65535k --bs 4k --ios 1 --expect error
+	check "a write beyond the end is ERROR" guest 7 io xvda --op 1 \
+	    --offset 1t --bs 4k --ios 1 --expect error
+	check "a read as far away as can be is ERROR" guest 7 io xvda --op 0 \
+	    --offset 0xfffffffffffffe00 --bs 4k --ios 1 --expect error
+	extras
+	check "and the ring lives" guest 7 io xvda --rw read --ios 10
+	check "detach" rb detach guest-7 xvda
+	check "the guest let go of it" guest 7 released xvda
+	nothing_left "nothing is left of it" 7
+
+	cp "$dir/a.img" "$dir/before"
+	check "attach --readonly" \
+	    rb attach guest-7 xvda "raw:$dir/a.img" --readonly
+	check "the guest is told so" \
+	    sh -c "'$O/loopfront' to '$dir/guest-7.sock' list |
+	    grep 'disk=xvda .*readonly=1'"
+	check "a write is ERROR" \
+	    guest 7 io xvda --rw write --bs 4k --ios 5 --expect error
+	check "a read is fine" guest 7 io xvda --rw read --bs 64k --ios 50
+	check "the image is unchanged" cmp "$dir/a.img" "$dir/before"
+	check "detach it" rb detach guest-7 xvda
+
+	refuse "attach what is not there" \
+	    rb attach guest-7 xvda "raw:$dir/none.img"
+	refuse "attach to nobody" rb attach guest-9 xvda "raw:$dir/a.img"
+	nothing_left "nothing is left of those" 7
+}
+
+# ---- disks that go away, or fail -------------------------------------------------
+
+# A job that ends because the disk is taken away says so, and nothing else.
+detach_in_use() {
+	new_image "$dir/b.img" 64m
+	check "attach" rb attach guest-7 xvdb "raw:$dir/b.img"
+	guest 7 io xvdb --rw randrw --bs 4k --depth 32 --verify --zeroed \
+	    --time 30 >"$dir/job" 2>&1 &
+	job=$!
+	sleep 1
+	check "detach under load" rb detach guest-7 xvdb
+	wait $job
+	check "the guest's I/O ends there" \
+	    grep 'the backend closed the disk' "$dir/job"
+	check "the guest let go" guest 7 released xvdb
+	nothing_left "nothing is left of it" 7
+	check "attach it again" rb attach guest-7 xvdb "raw:$dir/b.img"
+	check "what was acknowledged is there" \
+	    guest 7 io xvdb --rw read --bs 256k --verify
+	check "detach it" rb detach guest-7 xvdb
+}
+
+# The disk process is the guest's disk; the supervisor is not.
+daemon_restarts() {
+	guest 7 forget xvdb
+	check "attach before a restart" rb attach guest-7 xvdb \
+	    "raw:$dir/b.img"
+	guest 7 io xvdb --rw randrw --bs 4k --depth 32 --verify --time 2 \
+	    >"$dir/job" 2>&1 &
+	job=$!
+	sleep 0.5
+	kill "$daemon"
+	wait "$daemon"
+	sleep 0.3
+	daemon_start || exit 1
+	check "it finds the disk" sh -c \
+	    "'$O/ringback' --run-dir '$dir/run' list | grep 'xvdb.*Connected'"
+	wait $job
+	check "the guest has not noticed" io_went_well "$dir/job"
+	check "detach it" rb detach guest-7 xvdb
+	nothing_left "nothing is left of it" 7
+}
+
+# What a dead process had is freed by Xen, but not in the same moment.
+disk_process_dies() {
+	guest 7 forget xvdb
+	guest 7 set --grace 2
+	check "attach before a death" rb attach guest-7 xvdb "raw:$dir/b.img"
+	guest 7 io xvdb --rw randrw --bs 4k --depth 32 --time 10 \
+	    >"$dir/job" 2>&1 &
+	job=$!
+	sleep 0.5
+	kill -KILL "$(disk_processes | sed 's/ .*//')"
+	wait $job
+	check "list says what happened" sh -c \
+	    "'$O/ringback' --run-dir '$dir/run' list | grep 'died'"
+	guest 7 set --grace 0
+	check "detach it" rb detach guest-7 xvdb
+	check "the guest let go" guest 7 released xvdb
+	nothing_left "nothing is left of it" 7
+}
+
+guest_dies() {
+	guest_start 8 || exit 1
+	check "attach to a guest that dies" rb attach guest-8 xvda \
+	    "raw:$dir/b.img"
+	guest 8 io xvda --rw randrw --bs 4k --depth 32 --time 10 \
+	    >/dev/null 2>&1 &
+	job=$!
+	sleep 0.5
+	guest 8 crash
+	wait $job
+	check "its disk process ends" wait_until 5 no_disk_process
+	xenstore-rm /local/domain/8
+	wait_until 5 no_nodes 8
+	nothing_left "nothing is left of it" 7
+}
+
+no_nodes() {
+	! xenstore-ls -f / | grep -E "/backend/[a-z0-9]+/$1/"
+}
+
+failed_ios() {
+	guest 7 io xvdb --rw write --bs 4k --ios 40 --verify --json "$@" \
+	    >"$dir/json" 2>/dev/null
+	[ "$(number failed_ios "$dir/json")" = 1 ]
+}
+
+storage_fails() {
+	new_image "$dir/c.img" 16m
+	guest 7 forget xvdb
+	check "attach an image whose 5th write fails" rb attach guest-7 xvdb \
+	    "fault:nth=5,op=write:raw:$dir/c.img"
+	check "one write is ERROR" failed_ios
+	check "the others are there" \
+	    guest 7 io xvdb --rw read --bs 4k --verify --ios 40
+	check "detach it" rb detach guest-7 xvdb
+	guest 7 forget xvdb
+	check "attach an image whose first flush fails" rb attach guest-7 \
+	    xvdb "fault:nth=1,op=flush:raw:$dir/c.img"
+	check "a write is fine" guest 7 io xvdb --rw write --ios 1
+	check "the flush is ERROR" \
+	    guest 7 io xvdb --op 3 --bs 0 --ios 1 --expect error
+	check "from then on writes are ERROR" \
+	    guest 7 io xvdb --rw write --ios 3 --expect error
+	check "and flushes" \
+	    guest 7 io xvdb --op 3 --bs 0 --ios 2 --expect error
+	check "detach it" rb detach guest-7 xvdb
+	nothing_left "nothing is left of them" 7
+}
+
+# Two guests, three disks, all at once.
+side_by_side() {
+	guest 7 forget xvdb
+	guest_start 8 --abi x86_32 --ring-order 3 || exit 1
+	jobs=
+	for x in 7:xvda 7:xvdb 8:xvda; do
+		n=${x%:*} vdev=${x#*:}
+		new_image "$dir/$n-$vdev.img" 32m
+		check "attach $x" rb attach "guest-$n" "$vdev" \
+		    "raw:$dir/$n-$vdev.img"
+		guest "$n" forget "$vdev"
+		guest "$n" io "$vdev" --rw randrw --bs 8k --depth 16 \
+		    --time 2 --verify --zeroed >"$dir/job-$x" 2>&1 &
+		jobs="$jobs $x:$!"
+	done
+	for x in $jobs; do
+		wait "${x##*:}"
+		check "I/O beside others: ${x%:*}" io_went_well \
+		    "$dir/job-${x%:*}"
+	done
+	for x in 7:xvda 7:xvdb 8:xvda; do
+		n=${x%:*} vdev=${x#*:}
+		same_image "beside others: $x" "$n" "$vdev" \
+		    "$dir/$n-$vdev.img"
+		check "detach $x" rb detach "guest-$n" "$vdev"
+	done
+	nothing_left "nothing is left of guest 8's" 8
+	check "guest 8 ends" guest 8 quit
+}
+
+
+# ---- as xl does it -----------------------------------------------------------------
+
+# write_nodes N DEVID PARAMS: what libxl writes, in one transaction
+write_nodes() {
+	b=$(be "$1" "$2" vbd) f=$(fe "$1" "$2")
+	l=/libxl/$1/device/vbd/$2
+	xenstore-write \
+	    "$l/frontend" "$f" "$l/backend" "$b" \
+	    "$f/backend" "$b" "$f/backend-id" 0 "$f/state" 1 \
+	    "$f/virtual-device" "$2" "$f/device-type" disk "$f/trusted" 1 \
+	    "$b/frontend" "$f" "$b/params" "$3" \
+	    "$b/script" "$dir/bin/block-ringback" "$b/frontend-id" "$1" \
+	    "$b/online" 1 "$b/removable" 0 "$b/bootable" 1 "$b/state" 1 \
+	    "$b/dev" xvda "$b/type" phy "$b/mode" w "$b/device-type" disk \
+	    "$b/discard-enable" 1 "$b/specification" xen
+}
+
+run_script() {
+	env -i PATH=/usr/bin:/bin XENBUS_TYPE=vbd \
+	    XENBUS_PATH="backend/vbd/$2/$3" XENBUS_BASE_PATH=backend \
+	    script="$dir/bin/block-ringback" \
+	    sh "$dir/bin/block-ringback" "$1"
+}
+
+state_is() {
+	[ "$(xenstore-read "$1/state" 2>/dev/null)" = "$2" ]
+}
+
+remove_nodes() {
+	xenstore-rm "$(be "$1" "$2" vbd)" "$(fe "$1" "$2")" \
+	    "/libxl/$1/device/vbd/$2"
+}
+
+xl_attach() {
+	write_nodes 7 51712 "$1"
+	wait_until 10 state_is "$(be 7 51712 vbd)" 2 || {
+		xenstore-ls "$(be 7 51712 vbd)"
+		return 1
+	}
+	run_script add 7 51712
+}
+
+xl_detach() {
+	xenstore-write "$(be 7 51712 vbd)/online" 0 \
+	    "$(be 7 51712 vbd)/state" 5
+	wait_until 10 state_is "$(be 7 51712 vbd)" 6 || return 1
+	run_script remove 7 51712
+	remove_nodes 7 51712
+}
+
+as_xl() {
+	mkdir "$dir/bin"
+	sed "s|@BINDIR@|$dir/bin|" tools/block-ringback \
+	    >"$dir/bin/block-ringback"
+	cat >"$dir/bin/ringback" <<-END
+		#!/bin/sh
+		LD_LIBRARY_PATH='$LD_LIBRARY_PATH'
+		export LD_LIBRARY_PATH
+		exec '$O/ringback' --run-dir '$dir/run' "\$@"
+	END
+	chmod +x "$dir/bin/ringback"
+	new_image "$dir/d.img" 32m
+	guest 7 forget xvda
+	check "xl: InitWait, and the script says yes" \
+	    xl_attach "raw:$dir/d.img"
+	check "xl: hotplug-status is connected" sh -c \
+	    "[ \$(xenstore-read $(be 7 51712 vbd)/hotplug-status) = connected ]"
+	check "xl: the guest connects" guest 7 wait xvda
+	check "xl: I/O" guest 7 io xvda --rw randrw --bs 32k --depth 8 \
+	    --ios 300 --verify --zeroed
+	same_image "xl" 7 xvda "$dir/d.img"
+	check "xl: the guest reconnects" guest 7 reopen xvda --abi x86_32 \
+	    --ring-order 1
+	check "xl: I/O after that" guest 7 io xvda --rw randrw --ios 300 --verify
+	check "xl: detach" xl_detach
+	check "xl: the guest let go" guest 7 released xvda
+	nothing_left "xl: nothing is left" 7
+	refuse "xl: the script says no to a missing image" \
+	    xl_attach "raw:$dir/none.img"
+	check "xl: hotplug-error says why" sh -c \
+	    "xenstore-read $(be 7 51712 vbd)/hotplug-error | grep none.img"
+	run_script remove 7 51712
+	remove_nodes 7 51712
+	# The daemon has to hear of it first.
+	wait_until 5 no_disk_process
+	nothing_left "xl: nothing is left of that" 7
+}
+
+# ---- what a request costs ------------------------------------------------------------
+
+# count_calls PID CMD ...: CMD's output to $dir/json; prints the system calls
+# that the process made meanwhile.  77: nothing here can count them.
+count_calls() {
+	pid=$1
+	shift
+	if perf_ok; then
+		perf stat -x , -o "$dir/perf" -e raw_syscalls:sys_enter \
+		    -p "$pid" -- "$@" >"$dir/json" || return 1
+		sed -n 's/^\([0-9]*\),.*sys_enter.*/\1/p' "$dir/perf"
+	elif command -v strace >/dev/null; then
+		strace -c -f -o "$dir/strace" -p "$pid" &
+		tracer=$!
+		sleep 0.5
+		"$@" >"$dir/json" || return 1
+		kill -INT $tracer
+		wait $tracer
+		awk '$NF == "total" { print $3 + 0 ? $3 : $4 }' "$dir/strace"
+	else
+		return 77
+	fi
+}
+
+# costs NAME SPEC.  On loopxen, a copy and an unmask are no system calls, but
+# everything else is: to what is seen, those two are added.
+costs() {
+	what=$1
+	check "$what: attach" rb attach guest-7 xvdc "$2"
+	pid=$(rb --json list | grep -o '"pid": *[0-9]*' | grep -o '[0-9]*')
+	set -- "$O/loopfront" to "$dir/guest-7.sock" io xvdc \
+	    --rw randread --bs 4k --depth 32 --batch 32 --spin --json
+	"$@" --ios 3200 >/dev/null 2>&1	# first touch of everything
+	real=$(count_calls "$pid" "$@" --ios 64000)
+	if [ $? -eq 77 ]; then
+		say "skip $what: system calls: neither perf nor strace is here"
+		"$@" --ios 64000 >"$dir/json"
+	else
+		silent=$(number silent_calls "$dir/json")
+		requests=$(number requests "$dir/json")
+		at_most "$what: system calls per request" "$(awk "BEGIN {
+		    print (${real:-1e9} + ${silent:-1e9}) / ${requests:-1}
+		    }")" 0.12
+	fi
+	grep per_request "$dir/json" >"$dir/per"
+	at_most "$what: copy calls per request" \
+	    "$(number copy_calls "$dir/per")" 0.06
+	at_most "$what: notifications per request" \
+	    "$(number notifies "$dir/per")" 0.06
+	check "$what: detach" rb detach guest-7 xvdc
+}
+
+merging() {
+	check "merging: attach" rb attach guest-7 xvdc "$1"
+	check "merging: sequential writes" guest 7 io xvdc --rw write --bs 4k \
+	    --depth 32 --batch 32 --spin --ios 32000
+	rb --json stats guest-7 xvdc >"$dir/stats"
+	at_least "merging: requests per host I/O" "$(awk "BEGIN { print \
+	    $(number reqs-answered "$dir/stats") / \
+	    $(number ios "$dir/stats") }")" 24
+	check "merging: detach" rb detach guest-7 xvdc
+}
+
+figures() {
+	shm=$(mktemp -d /dev/shm/ringback.XXXXXX) || shm=$dir
+	chmod 755 "$shm"
+	truncate -s 256m "$shm/e.img"
+	costs "null" "null,poll=100000:1G"
+	costs "raw on tmpfs" "raw,poll=100000:$shm/e.img"
+	merging "raw,poll=100000:$shm/e.img"
+	[ "$shm" = "$dir" ] || rm -rf "$shm"
+	nothing_left "nothing is left after measuring" 7
+}
+
+machine_start
+guest_start 7 || exit 1
+matrix
+refusals
+detach_in_use
+daemon_restarts
+disk_process_dies
+guest_dies
+storage_fails
+side_by_side
+as_xl
+figures
+check "the daemon is still the same" kill -0 "$daemon"
+check "guest 7 ends" guest 7 quit
+summary
