@@ -29,7 +29,7 @@ static void
 client_free(struct client *c)
 {
 	struct control *ctl = c->sup->control;
-	int rc;
+	int rc = 0;
 
 	sd_event_source_disable_unref(c->io);
 	sd_event_source_disable_unref(c->timer);
@@ -38,7 +38,8 @@ client_free(struct client *c)
 	LIST_REMOVE(c, link);
 	free(c);
 	ctl->nr_clients--;
-	rc = sd_event_source_set_enabled(ctl->io, SD_EVENT_ON);
+	if (ctl->io != NULL)
+		rc = sd_event_source_set_enabled(ctl->io, SD_EVENT_ON);
 	if (rc < 0)
 		log_error(rc, "cannot listen on the control socket");
 }
@@ -346,13 +347,20 @@ void
 control_stop(struct supervisor *sup)
 {
 	struct control *ctl = sup->control;
+	struct client *c, *next;
 	char path[128];
 
 	if (ctl == NULL)
 		return;
-	while (!LIST_EMPTY(&ctl->clients))
-		client_free(LIST_FIRST(&ctl->clients));
-	sd_event_source_disable_unref(ctl->io);
+	ctl->io = sd_event_source_disable_unref(ctl->io);
+	for (c = LIST_FIRST(&ctl->clients); c != NULL; c = next) {
+		next = LIST_NEXT(c, link);
+		if (c->waiting != WAIT_NOTHING)
+			client_fail(c, "%s: ringbackd is being stopped; see "
+			    "ringback list when it runs again", c->v->name);
+		else
+			client_free(c);
+	}
 	close(ctl->fd);
 	snprintf(path, sizeof(path), "%s/" CONTROL_SOCKET, sup->opt.run_dir);
 	if (unlink(path) != 0 && errno != ENOENT)

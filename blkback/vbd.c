@@ -155,7 +155,7 @@ vbd_touch(struct vbd *v)
 	v->touched = true;
 	TAILQ_INSERT_TAIL(&v->sup->touched, v, work);
 	rc = sd_event_source_set_enabled(v->sup->work, SD_EVENT_ONESHOT);
-	if (rc < 0)
+	if (rc < 0 && rc != -ESTALE)	/* that is: we are stopping */
 		log_error(rc, "%s: cannot be scheduled", v->name);
 }
 

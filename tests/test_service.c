@@ -58,6 +58,31 @@ test_restart(void **state)
 	nothing_left(r);
 }
 
+/* Whoever waits for an answer gets one, and the disk is not half attached. */
+static void
+test_stopped_while_asked(void **state)
+{
+	struct rig *r = *state;
+	int attach, hang, idle;
+
+	attach = ask(r, ATTACH("xvdb", "null:ok", ""));
+	await_state(r, by_hand(XVDB), 2);
+	hang = ask(r, ATTACH("xvdc", "null:openhang", ""));
+	await_told(r, XVDC, "OPEN", 1);
+	idle = ask_partly(r, "{");
+	rig_signal(r, SIGTERM);
+	answer_error(attach, "is being stopped");
+	answer_error(hang, "is being stopped");
+	close(idle);
+	assert_false(rig_log_has(r, "cannot"));
+	let_go(r);
+	await_told(r, XVDC, "CLOSE", 1);
+	rig_start(r);
+	fe_connect(r, "ringback", XVDB);
+	assert_int_equal(told(r, XVDB, "OPEN"), 1);
+	assert_false(node_exists(r, by_hand(XVDC)));
+}
+
 static void
 test_supervisor_killed(void **state)
 {
@@ -418,6 +443,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		RIG_TEST(test_restart),
+		RIG_TEST(test_stopped_while_asked),
 		RIG_TEST(test_supervisor_killed),
 		RIG_TEST(test_found_changed),
 		RIG_TEST(test_other_kinds_are_left_alone),
