@@ -93,7 +93,7 @@ page_map(const char *path, int flags, int prot, struct page **page)
 int
 page_open(const char *path, const struct page **page)
 {
-	struct page *p;
+	struct page *p = NULL;
 	int rc = page_map(path, O_RDONLY, PROT_READ, &p);
 
 	if (rc == 0)

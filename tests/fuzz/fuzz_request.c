@@ -40,8 +40,8 @@ check(const struct request_parsed *req, const struct request_limits *disk)
 	    req->offset % disk->block_size != 0 ||
 	    req->length % disk->block_size != 0))
 		abort();
-	if (strcmp(req->plan, "d") == 0 &&
-	    (req->offset < disk->discard_alignment ||
+	if (strcmp(req->plan, "d") == 0 && (disk->discard_granularity == 0 ||
+	    req->offset < disk->discard_alignment ||
 	    (req->offset - disk->discard_alignment) %
 	    disk->discard_granularity != 0 ||
 	    req->length % disk->discard_granularity != 0))
