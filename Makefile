@@ -51,7 +51,7 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 	$(call say,CC,$<)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
-DRIVER_TESTS = $(O)/test_drivers $(O)/test_aio $(O)/test_raw $(O)/test_fault
+DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw fault)
 TESTS += $(DRIVER_TESTS)
 $(DRIVER_TESTS): LIBS = -lcmocka -laio -lpthread
 $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)

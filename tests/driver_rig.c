@@ -64,7 +64,7 @@ rig_image(struct rig *r, const char *format, const char *path, bool readonly,
 {
 	struct image_options opt = {
 		.format = format, .path = path, .readonly = readonly,
-		.cache = cache,
+		.cache = cache, .discard = r->discard,
 	};
 	int rc;
 
@@ -103,7 +103,7 @@ void
 rig_open(struct rig *r, const char *format, const char *path, bool readonly,
     unsigned depth)
 {
-	memset(r, 0, sizeof(*r));
+	*r = (struct rig){ .discard = r->discard };
 	if (rig_image(r, format, path, readonly, CACHE_NONE) != 0 ||
 	    image_activate(r->img, r->why) != 0)
 		fail_msg("%s", r->why);
@@ -156,7 +156,7 @@ rig_io_new(struct rig *r, enum io_op op, uint64_t offset, uint64_t length,
 	rio->io.offset = offset;
 	rio->io.length = length;
 	rio->io.done = rig_done;
-	if (length == 0)
+	if (length == 0 || op == IO_DISCARD)
 		return rio;
 
 	rio->buf = aligned_alloc(4096, (length + 4095) / 4096 * 4096);

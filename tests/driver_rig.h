@@ -29,6 +29,7 @@ struct rig {
 	unsigned        nr_reaped;	/* what reap() said */
 	unsigned        nr_done;	/* what done() saw */
 	bool            reaping;
+	bool            discard;	/* open with it; set it before */
 	char            file[512];	/* to be removed; "" for none */
 	char            why[WHY_MAX];
 };

@@ -43,6 +43,7 @@ static struct kernel {
 	bool      nothing;	/* transfers succeed and move nothing */
 	unsigned  nr_interrupt;	/* io_getevents() calls that get EINTR */
 	int       sync_error;	/* of fdatasync() */
+	unsigned  bad_piece;	/* the fallocate() that fails; 0: none */
 
 	/* What it saw. */
 	int       nr_contexts;
@@ -51,6 +52,9 @@ static struct kernel {
 	unsigned  nr_odd;	/* iocbs that begin inside a sector */
 	unsigned  nr_getevents;
 	unsigned  nr_sync;
+	unsigned  nr_pieces;	/* of discards, */
+	off_t     largest;	/* their size, in bytes, */
+	off_t     next;		/* and where the next should begin */
 	unsigned  nr_taken;
 	unsigned  max_inflight;
 } kernel;
@@ -169,6 +173,20 @@ fdatasync(int fd)
 		return -1;
 	}
 	return (int)syscall(SYS_fdatasync, fd);
+}
+
+int
+fallocate(int fd, int mode, off_t offset, off_t length)
+{
+	assert_int_equal(offset, kernel.next);
+	kernel.next = offset + length;
+	if (length > kernel.largest)
+		kernel.largest = length;
+	if (++kernel.nr_pieces == kernel.bad_piece) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return (int)syscall(SYS_fallocate, fd, mode, offset, length);
 }
 
 static int
@@ -580,6 +598,33 @@ test_thread_flushes(void **state)
 	assert_int_equal(rig.ch->submits, i + 1);
 }
 
+/* In pieces, on the helper thread; the kernel still does the flushes. */
+static void
+test_discard(void **state)
+{
+	const uint64_t piece = 64 << 20, length = 3 * piece + 8192;
+
+	(void)state;
+	assert_int_equal(truncate(file, 4 * (off_t)piece), 0);
+	rig.discard = true;
+	open_raw(4);
+	assert_int_equal(rig_count_threads(), nr_threads + 1);
+	kernel.next = 4096;
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_DISCARD, 4096, length,
+	    0)), 0);
+	assert_int_equal(kernel.next, 4096 + length);
+	assert_int_equal(kernel.nr_pieces, 4);
+	assert_int_equal(kernel.largest, piece);
+	assert_int_equal(rig_flush(&rig), 0);
+	assert_int_equal(kernel.nr_sync, 0);
+
+	kernel.next = 0;
+	kernel.bad_piece = kernel.nr_pieces + 2;
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_DISCARD, 0, length, 0)),
+	    -EOPNOTSUPP);
+	assert_int_equal(kernel.next, 2 * piece);
+}
+
 static void
 test_no_thread(void **state)
 {
@@ -677,7 +722,7 @@ test_refused_to_open(void **state)
 static void
 test_deactivate_fails(void **state)
 {
-	struct rig second;
+	struct rig second = { 0 };
 
 	(void)state;
 	open_raw(4);
@@ -858,6 +903,7 @@ main(void)
 		TEST(test_results),
 		TEST(test_kernel_flushes),
 		TEST(test_thread_flushes),
+		TEST(test_discard),
 		TEST(test_no_thread),
 		TEST(test_unknown_ring),
 		TEST(test_refused_to_open),

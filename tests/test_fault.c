@@ -56,10 +56,11 @@ open_rule(const char *rule)
 	char path[700];
 
 	snprintf(path, sizeof(path), "%s:raw:%s", rule, file);
+	rig.discard = true;
 	rig_open(&rig, "fault", path, false, 64);
 }
 
-/* 'w', 'r', 'f': one I/O each, at sectors 0, 1, 2, ... */
+/* 'w', 'r', 'f', 'd': one I/O each, at sectors 0, 1, 2, ...; d at page 4 */
 static void
 run(const char *ops, int errors[])
 {
@@ -69,6 +70,8 @@ run(const char *ops, int errors[])
 	for (i = 0; i < n; i++) {
 		if (ops[i] == 'f')
 			rio[i] = rig_io_new(&rig, IO_FLUSH, 0, 0, 0);
+		else if (ops[i] == 'd')
+			rio[i] = rig_io_new(&rig, IO_DISCARD, 16384, 4096, 0);
 		else
 			rio[i] = rig_io_new(&rig,
 			    ops[i] == 'w' ? IO_WRITE : IO_READ,
@@ -113,6 +116,11 @@ static const struct {
 	{ "short=512,nth=2",               "wrfwrf", "-x----", -EIO },
 	{ "short=512,op=flush",            "wrfwrf", "--x--x", -EIO },
 	{ "nth=2:fault:nth=2",             "wrfwrf", "-xx---", -EIO },
+	{ "op=discard",                    "wdrfwd", "-x---x", -EIO },
+	{ "op=any,short=512,every=2",      "wdrfwd", "-x-x-x", -EIO },
+	{ "offset=20479,op=discard",       "wdrfwd", "-x---x", -EIO },
+	{ "offset=20480,op=discard",       "wdrfwd", "------", -EIO },
+	{ "op=discard,delay-ms=1",         "wdrfwd", "------", 0 },
 	{ "delay-ms=1:fault:op=read,error=ENOSPC",
 	                                   "wrfwrf", "-x--x-", -ENOSPC },
 };
@@ -392,7 +400,7 @@ test_hit_from_done(void **state)
 static void
 test_geometry(void **state)
 {
-	struct rig below;
+	struct rig below = { 0 };
 
 	(void)state;
 	open_rule("nth=1");

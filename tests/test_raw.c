@@ -745,6 +745,49 @@ test_device(void **state)
 	assert_int_equal(image_activate(other.img, other.why), -EAGAIN);
 }
 
+/* The space is given back. */
+static void
+test_discard(void **state)
+{
+	struct stat before, after;
+
+	(void)state;
+	rig.discard = true;
+	rig_open(&rig, "raw", file, false, 4);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_WRITE, 0, 2 * MiB, 1)),
+	    0);
+	assert_int_equal(rig_flush(&rig), 0);
+	assert_int_equal(stat(file, &before), 0);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_DISCARD, MiB, MiB, 0)),
+	    0);
+	assert_int_equal(stat(file, &after), 0);
+	assert_true(after.st_blocks <= before.st_blocks - MiB / 512);
+	assert_int_equal(after.st_size, FILE_SIZE);
+}
+
+static void
+test_device_discard(void **state)
+{
+	struct rig_io *rio;
+	const char *p;
+
+	(void)state;
+	loop_open("");
+	rig.discard = true;
+	rig_open(&rig, "raw", loop, false, 4);
+	assert_true(rig.img->discard_granularity >= 512);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_WRITE, 0, 2 * MiB, 1)),
+	    0);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_DISCARD, 0, MiB, 0)), 0);
+	rio = rig_io_new(&rig, IO_READ, 0, MiB, 1);
+	rig_submit(rio);
+	rig_wait(&rig);
+	p = rio->buf;
+	assert_int_equal(p[0], 0);
+	assert_memory_equal(p, p + 1, MiB - 1);
+	rig_io_free(rio);
+}
+
 static void
 test_device_readonly(void **state)
 {
@@ -806,6 +849,8 @@ main(void)
 		TEST(test_qemu_is_refused),
 		TEST(test_refused_by_qemu),
 		TEST(test_device),
+		TEST(test_discard),
+		TEST(test_device_discard),
 		TEST(test_device_readonly),
 		TEST(test_device_4k),
 		TEST(test_device_empty),
