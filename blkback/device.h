@@ -45,7 +45,8 @@ enum device_link {
 	LINK_BROKEN,		/* mapped, but no longer served */
 	LINK_DRAINING,		/* asked the disk process to let go of it */
 	LINK_FAILED,		/* not mapped; not tried until the next offer */
-	LINK_UNKNOWN,		/* a disk process found running has not said */
+	LINK_UNKNOWN,		/* a disk process that was found running, or */
+				/* that succeeds one that died, has not said */
 				/* yet which of the above it is */
 	LINK_STATES
 };

@@ -25,6 +25,7 @@
 #include "blkback/sandbox.h"
 
 #define WORKER_STACK (512u << 10)
+#define TAKEOVER_MS  5000	/* wait for a predecessor's lock */
 
 /* What the main thread asks of the queue's thread; one thing at a time. */
 enum command { CMD_NONE, CMD_CONNECT, CMD_DISCONNECT, CMD_EXIT };
@@ -133,6 +134,24 @@ worker_connect_queue(struct disk *d)
 	    resume, d->why);
 }
 
+/*
+ * The kernel closes a dead process's files one after the other: its socket's
+ * end may be seen before its lock on the image is gone.
+ */
+static int
+activate(struct disk *d, char why[WHY_MAX])
+{
+	const struct timespec nap = { 0, 1000000 };
+	int rc, tries = d->resume == RESUME_NO ? 0 : TAKEOVER_MS;
+
+	for (;;) {
+		rc = image_activate(d->img, why);
+		if (rc != -EAGAIN || tries-- == 0)
+			return rc;
+		nanosleep(&nap, NULL);
+	}
+}
+
 static int
 worker_connect(struct disk *d)
 {
@@ -140,7 +159,7 @@ worker_connect(struct disk *d)
 	int rc;
 
 	if (!d->img->active) {
-		rc = image_activate(d->img, d->why);
+		rc = activate(d, d->why);
 		if (rc < 0)
 			return rc;
 	}
@@ -420,7 +439,7 @@ open_image(struct disk *d, char why[WHY_MAX])
 	if (rc < 0)
 		return rc;
 	if (d->open.activate)
-		rc = image_activate(d->img, why);
+		rc = activate(d, why);
 	if (rc < 0) {
 		image_close(d->img);
 		d->img = NULL;

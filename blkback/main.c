@@ -28,19 +28,22 @@ static const char usage[] =
 "  --run-dir DIR     sockets and page files (" CONTROL_RUN_DIR ")\n"
 "  --kinds K,...     kinds of backend to serve (vbd," BY_HAND ")\n"
 "  --uid-base N      disk processes run as uid N, N+1, ... (all as 65534)\n"
+"  --max-deaths N    close a disk at the Nth death of its process in a minute\n"
+"                    (3; up to 16; 0: never)\n"
 "  --verbose         log each step\n"
 "  --version, --help\n"
 "\n"
 "It stays in the foreground and logs to stderr.  Disks are attached with\n"
 "ringback(8), or by xl through the script block-ringback.\n";
 
-enum { OPT_RUN_DIR = 1, OPT_KINDS, OPT_UID_BASE, OPT_VERBOSE, OPT_VERSION,
-    OPT_HELP, OPT_DISK };
+enum { OPT_RUN_DIR = 1, OPT_KINDS, OPT_UID_BASE, OPT_MAX_DEATHS, OPT_VERBOSE,
+    OPT_VERSION, OPT_HELP, OPT_DISK };
 
 static const struct option options[] = {
 	{ "run-dir",  required_argument, NULL, OPT_RUN_DIR },
 	{ "kinds",    required_argument, NULL, OPT_KINDS },
 	{ "uid-base", required_argument, NULL, OPT_UID_BASE },
+	{ "max-deaths", required_argument, NULL, OPT_MAX_DEATHS },
 	{ "verbose",  no_argument,       NULL, OPT_VERBOSE },
 	{ "version",  no_argument,       NULL, OPT_VERSION },
 	{ "help",     no_argument,       NULL, OPT_HELP },
@@ -96,6 +99,17 @@ set_uid_base(struct options *opt, const char *text)
 }
 
 static int
+set_max_deaths(struct options *opt, const char *text)
+{
+	if (xenstore_parse_u32(text, DEATHS_KEPT, &opt->max_deaths) < 0) {
+		log_error(0, "--max-deaths %s: not a number from 0 to %u",
+		    text, DEATHS_KEPT);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int
 run_disk(const struct options *opt, const char *id)
 {
 	uint32_t domid, devid;
@@ -121,6 +135,8 @@ set_option(struct options *opt, int o, const char **disk)
 		return set_kinds(opt, optarg);
 	case OPT_UID_BASE:
 		return set_uid_base(opt, optarg);
+	case OPT_MAX_DEATHS:
+		return set_max_deaths(opt, optarg);
 	case OPT_VERBOSE:
 		opt->verbose = true;
 		return 0;
@@ -139,7 +155,8 @@ set_option(struct options *opt, int o, const char **disk)
 int
 main(int argc, char **argv)
 {
-	struct options opt = { .run_dir = CONTROL_RUN_DIR };
+	struct options opt = { .run_dir = CONTROL_RUN_DIR,
+	    .max_deaths = MAX_DEATHS };
 	const char *disk = NULL;
 	int o, rc, fd;
 

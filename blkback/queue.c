@@ -181,6 +181,8 @@ queue_resume(struct queue *q, enum resume_mode resume)
 	struct request *req;
 	uint32_t i;
 
+	/* How long they had waited died with the predecessor. */
+	q->now_ns = clock_ns();
 	for (i = 0; i < q->ring.entries; i++) {
 		req = &q->reqs[i];
 		if (!slot_unanswered(q, req->slot)) {

@@ -27,6 +27,14 @@
 #define BY_HAND    "ringback"	/* the kind of `ringback attach` */
 #define NO_UID     65534u	/* of a disk process, when none is configured */
 
+/*
+ * A request may kill each process that takes it up: at the last of so many
+ * deaths in a minute what is in flight is answered with an error, and the disk
+ * closed.
+ */
+#define MAX_DEATHS  3u		/* when nothing else is asked for */
+#define DEATHS_KEPT 16u		/* no higher number can be asked for */
+
 struct vbd;
 struct control;
 LIST_HEAD(vbd_list, vbd);
@@ -37,6 +45,7 @@ struct options {
 	char        kind[KINDS_MAX][KIND_MAX];
 	unsigned    nr_kinds;
 	uint32_t    uid_base;		/* 0: NO_UID for all */
+	uint32_t    max_deaths;		/* 0: no limit */
 	bool        verbose;
 };
 

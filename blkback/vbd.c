@@ -42,6 +42,7 @@ vbd_new(struct supervisor *sup, const char *kind, uint32_t domid,
 	if (v == NULL)
 		return NULL;
 	v->sup = sup;
+	v->discard = true;
 	process_init(&v->proc);
 	snprintf(v->kind, sizeof(v->kind), "%s", kind);
 	v->by_hand = strcmp(kind, BY_HAND) == 0;
@@ -269,6 +270,9 @@ configure(struct vbd *v)
 	if (rc < 0)
 		return rc;
 	v->readonly = strchr(text, 'w') == NULL;
+	v->discard = xenstore_read(&v->sup->xs, XBT_NULL, v->path,
+	    "discard-enable", text, sizeof(text)) != 0 ||
+	    strcmp(text, "0") != 0;
 	v->cdrom = xenstore_read(&v->sup->xs, XBT_NULL, v->path, "device-type",
 	    text, sizeof(text)) == 0 && strcmp(text, "cdrom") == 0;
 
@@ -493,8 +497,8 @@ set_state(struct vbd *v, enum xenbus_state state)
 /*
  * What a frontend may read as soon as it sees InitWait, or even before.  The
  * image may not be open yet, but all that depends on it is read at Connected.
- * No barrier, discard, persistent grants or indirect requests: their nodes
- * are absent, which is how "no" is said for all of them.
+ * No persistent grants or indirect requests: their nodes are absent, which is
+ * how "no" is said for both.
  */
 static int
 offer(struct vbd *v)
@@ -521,6 +525,7 @@ offer(struct vbd *v)
 	xenstore_add_number(&u, "max-ring-pages", 1u << v->ring_order);
 	xenstore_add_number(&u, "multi-queue-max-queues", MAX_QUEUES);
 	xenstore_add_number(&u, "feature-flush-cache", !v->readonly);
+	xenstore_add_number(&u, "feature-barrier", !v->readonly);
 	xenstore_add_number(&u, "state", XenbusStateInitWait);
 	return update(v, &u);
 }
@@ -540,6 +545,14 @@ publish(struct vbd *v)
 	    (v->cdrom ? CDROM : 0));
 	xenstore_add_number(&u, "feature-flush-cache",
 	    g->flush && !g->readonly);
+	xenstore_add_number(&u, "feature-barrier", g->flush && !g->readonly);
+	xenstore_add_number(&u, "feature-discard", g->discard_granularity > 0);
+	if (g->discard_granularity > 0) {
+		xenstore_add_number(&u, "discard-granularity",
+		    g->discard_granularity);
+		xenstore_add_number(&u, "discard-alignment",
+		    g->discard_alignment);
+	}
 	xenstore_add_number(&u, "state", XenbusStateConnected);
 	rc = update(v, &u);
 	if (rc == 0) {
@@ -617,10 +630,12 @@ want_image(struct vbd *v)
 	if (!v->looked) {
 		if (vbd_adopt(v))
 			return;
-		if (v->now.ours == XenbusStateConnected)
+		if (v->now.ours == XenbusStateConnected && !vbd_succeed(v))
 			vbd_set_error(v, "its disk process died while "
 			    "ringbackd was not running; detach it, or restart "
 			    "the guest, to have it opened again");
+		if (v->resume != RESUME_NO)
+			return;
 	}
 	if (v->now.online && (v->now.ours == XenbusStateInitialising ||
 	    v->now.ours == XenbusStateInitWait))

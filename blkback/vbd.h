@@ -36,6 +36,7 @@ struct vbd {
 	char     uuid[UUID_MAX];	/* of the domain */
 	char     spec[SPEC_MAX];
 	bool     readonly, cdrom;
+	bool     discard;		/* the toolstack allows it */
 	unsigned ring_order;		/* offered */
 	char     bad_spec[WHY_MAX];	/* why it cannot be used, or "" */
 
@@ -58,8 +59,13 @@ struct vbd {
 	struct message_geometry geometry;
 	struct message_connect  ring;	/* as mapped, or being mapped */
 	uint32_t         generation;
+	enum resume_mode resume;	/* of the successor that is starting */
+	uint64_t         death[DEATHS_KEPT];	/* CLOCK_MONOTONIC, microseconds */
+	unsigned         nr_deaths;	/* in all; the last ones are above */
+	unsigned         deaths;	/* of idle processes, since ... */
+	uint64_t         first_death;	/* microseconds, CLOCK_MONOTONIC */
 	bool             lock_wait;	/* somebody else has the image */
-	uint64_t         lock_deadline;	/* CLOCK_MONOTONIC, microseconds */
+	uint64_t         lock_deadline;	/* likewise; 0: none */
 
 	char             error[WHY_MAX];	/* for people; "" */
 	struct log_limit limit, chat;	/* what is wrong; what is right */
@@ -101,6 +107,12 @@ bool vbd_adopt(struct vbd *v);
 
 /* Start one and have it open the image. */
 void vbd_open_image(struct vbd *v);
+
+/*
+ * Start one that goes on with the connection that the page file tells of.
+ * False when there is no such page.
+ */
+bool vbd_succeed(struct vbd *v);
 
 /* CLOSE, once: it will finish what is in flight, and end. */
 void vbd_close_process(struct vbd *v);

@@ -21,6 +21,7 @@
 #define MESSAGES_MAX    16		/* in one go */
 #define LOCK_RETRY_US   500000u
 #define LOCK_WAIT_US    30000000u
+#define DEATHS_US       60000000u
 
 static uint64_t
 clock_us(void)
@@ -69,21 +70,50 @@ vbd_link_failed(struct vbd *v, const char *why)
 	failed(v);
 }
 
-/*
- * The disk process died while it was needed.  The one place that knows: here
- * a successor would be started.
- */
+static int on_process(sd_event_source *source, int fd, uint32_t events,
+    void *arg);
+static void start_process(struct vbd *v);
+
+/* How many deaths there were in the last minute, with this one. */
+static unsigned
+count_death(struct vbd *v)
+{
+	uint64_t now = clock_us();
+	unsigned i, n = 0;
+
+	v->death[v->nr_deaths++ % DEATHS_KEPT] = now;
+	for (i = 0; i < DEATHS_KEPT && i < v->nr_deaths; i++)
+		n += now - v->death[i] < DEATHS_US;
+	return n;
+}
+
+/* The disk process died while it was needed: what now? */
 static void
 disk_died(struct vbd *v, const char *what)
 {
-	bool served = v->now.link != LINK_DOWN && v->now.link != LINK_FAILED;
+	bool opened = v->now.image == IMAGE_OPEN || v->resume != RESUME_NO;
+	bool served = v->now.link == LINK_READY || v->now.link == LINK_UP ||
+	    v->resume != RESUME_NO;
+	bool last = v->resume == RESUME_FAIL;
+	unsigned limit = v->sup->opt.max_deaths;
+	bool often = count_death(v) >= limit && limit > 0;
 
 	vbd_set_error(v, "its disk process %d %s%s", (int)v->last_pid, what,
-	    served ? " while the guest was using the disk; detach it, or "
-	    "restart the guest, to have it opened again" : "");
+	    served ? " while the guest was using the disk" : "");
 	log_error(0, "%s: %s", v->name, v->error);
-	v->now.link = LINK_FAILED;
-	image_failed(v);
+	v->resume = RESUME_NO;
+	if (opened && !last && served) {
+		v->resume = often ? RESUME_FAIL : RESUME_REPLAY;
+		start_process(v);
+	} else if (opened && !last && !often) {
+		/* The guest has nothing in flight: begin anew. */
+		v->now.link = LINK_DOWN;
+		v->now.image = IMAGE_NONE;
+		vbd_touch(v);
+	} else {
+		v->now.link = LINK_FAILED;
+		image_failed(v);
+	}
 }
 
 /* Its exit status comes later, maybe when the vbd has been forgotten. */
@@ -148,9 +178,6 @@ tell(struct vbd *v, struct message *m)
 
 /* ---- what the vbd asks for ---------------------------------------------- */
 
-static int on_process(sd_event_source *source, int fd, uint32_t events,
-    void *arg);
-
 static int
 watch_process(struct vbd *v)
 {
@@ -210,30 +237,83 @@ again:
 	return uid;
 }
 
-void
-vbd_open_image(struct vbd *v)
+/*
+ * Which ring the page tells of, and which connection.  The ring is only ever
+ * compared with what the frontend shows, so that a frontend which has changed
+ * its mind meanwhile is noticed.  False when the page tells of none.
+ */
+static bool
+read_ring(struct vbd *v)
+{
+	const struct page *page;
+	char path[128];
+	bool connected;
+
+	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
+	    v->devid, "page");
+	memset(&v->ring, 0, sizeof(v->ring));
+	if (page_open(path, &page) < 0)
+		return false;
+	connected = page->header.connected == 1 &&
+	    page->header.abi <= RING_ABI_X86_32 &&
+	    page->queue[0].order <= RING_MAX_ORDER;
+	if (connected) {
+		v->generation = page->header.generation;
+		v->ring.abi = page->header.abi;
+		v->ring.nr_queues = 1;
+		v->ring.ring[0].order = page->queue[0].order;
+		v->ring.ring[0].port = page->queue[0].port;
+		memcpy(v->ring.ring[0].gref, page->queue[0].gref,
+		    sizeof(v->ring.ring[0].gref));
+	}
+	page_close(page);
+	return connected;
+}
+
+static void
+start_process(struct vbd *v)
 {
 	int rc;
 
 	v->looked = true;
-	if (v->bad_spec[0] != '\0') {
-		vbd_set_error(v, "%s", v->bad_spec);
-		image_failed(v);
-		return;
-	}
 	v->uid = pick_uid(v->sup);
 	rc = process_spawn(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
 	if (rc < 0) {
 		vbd_set_error(v, "cannot start a disk process: %s",
 		    strerror(-rc));
 		log_error(0, "%s: %s", v->name, v->error);
+		v->now.link = LINK_FAILED;
 		image_failed(v);
 		return;
 	}
 	v->now.image = IMAGE_OPENING;
-	v->now.link = LINK_DOWN;
+	v->now.link = v->resume == RESUME_NO ? LINK_DOWN : LINK_UNKNOWN;
 	if (watch_process(v) < 0)
 		process_lost(v, "cannot be watched");
+}
+
+void
+vbd_open_image(struct vbd *v)
+{
+	if (v->bad_spec[0] != '\0') {
+		v->looked = true;
+		vbd_set_error(v, "%s", v->bad_spec);
+		image_failed(v);
+		return;
+	}
+	start_process(v);
+}
+
+bool
+vbd_succeed(struct vbd *v)
+{
+	if (v->bad_spec[0] != '\0' || !read_ring(v))
+		return false;
+	log_info("%s: its disk process died while ringbackd was not running",
+	    v->name);
+	v->resume = RESUME_REPLAY;
+	start_process(v);
+	return true;
 }
 
 static void
@@ -249,6 +329,8 @@ send_open(struct vbd *v)
 	/* A toolstack's disk may still be in use at a migration's source. */
 	o->activate = v->by_hand;
 	o->uid = v->uid;
+	o->discard = v->discard;
+	o->resume = v->resume;
 	snprintf(o->uuid, sizeof(o->uuid), "%s", v->uuid);
 	snprintf(o->backend, sizeof(o->backend), "%s", v->path);
 	snprintf(o->spec, sizeof(o->spec), "%s", v->spec);
@@ -306,6 +388,17 @@ vbd_connect(struct vbd *v)
 	tell(v, &m);
 }
 
+/* The same connection again, for a successor. */
+static void
+connect_again(struct vbd *v)
+{
+	struct message m;
+
+	message_init(&m, MSG_CONNECT);
+	m.u.connect = v->ring;
+	tell(v, &m);
+}
+
 void
 vbd_disconnect(struct vbd *v)
 {
@@ -324,31 +417,6 @@ vbd_disconnect(struct vbd *v)
 }
 
 /* ---- what the process says ---------------------------------------------- */
-
-/*
- * Which ring an adopted process serves.  It is only ever compared with what
- * the frontend shows, so that a frontend which has changed its mind meanwhile
- * is noticed.
- */
-static void
-read_ring(struct vbd *v)
-{
-	const struct page *page;
-	char path[128];
-
-	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
-	    v->devid, "page");
-	memset(&v->ring, 0, sizeof(v->ring));
-	if (page_open(path, &page) < 0)
-		return;
-	v->ring.abi = page->header.abi;
-	v->ring.nr_queues = 1;
-	v->ring.ring[0].order = page->queue[0].order;
-	v->ring.ring[0].port = page->queue[0].port;
-	memcpy(v->ring.ring[0].gref, page->queue[0].gref,
-	    sizeof(v->ring.ring[0].gref));
-	page_close(page);
-}
 
 static void
 on_adopted(struct vbd *v, const struct message *m)
@@ -373,7 +441,9 @@ on_adopted(struct vbd *v, const struct message *m)
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
 	if (h->phase == PHASE_CONNECTED) {
-		read_ring(v);
+		if (!read_ring(v))
+			log_error(0, "%s: its page file tells of no ring",
+			    v->name);
 		if (v->now.ours != XenbusStateInitWait)
 			v->now.link = LINK_UP;
 	}
@@ -415,12 +485,18 @@ on_opened(struct vbd *v, const struct message *m)
 		vbd_set_error(v, "%s", m->why);
 		log_error(0, "%s: cannot open %s: %s", v->name, v->spec,
 		    m->why);
+		v->resume = RESUME_NO;
+		v->now.link = LINK_DOWN;
 		image_failed(v);
 		vbd_close_process(v);
 		return 0;
 	}
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
+	if (v->resume != RESUME_NO) {
+		connect_again(v);
+		return 0;
+	}
 	log_info("%s: %s is open, %llu bytes%s", v->name, v->spec,
 	    (unsigned long long)v->geometry.size,
 	    v->geometry.readonly ? ", read-only" : "");
@@ -448,11 +524,43 @@ wait_for_lock(struct vbd *v, const char *why)
 	vbd_touch_later(v, LOCK_RETRY_US);
 }
 
+/* The successor has the ring, or could not take it over. */
+static int
+on_resumed(struct vbd *v, const struct message *m)
+{
+	enum resume_mode mode = v->resume;
+
+	v->resume = RESUME_NO;
+	if (m->error < 0) {
+		vbd_link_failed(v, m->why);
+		return 0;
+	}
+	v->geometry = m->geometry;
+	v->now.link = v->now.ours == XenbusStateInitWait ? LINK_READY : LINK_UP;
+	if (mode == RESUME_FAIL) {
+		vbd_set_error(v, "%u disk processes died in a minute; what "
+		    "was in flight was answered with an error and the disk "
+		    "is closed; look for the cause before you attach it again",
+		    v->sup->opt.max_deaths);
+		log_error(0, "%s: %s", v->name, v->error);
+		v->now.link = LINK_BROKEN;
+		failed(v);
+		return 0;
+	}
+	vbd_set_error(v, "%s", "");
+	log_info("%s: process %d goes on with the guest's requests", v->name,
+	    (int)v->proc.pid);
+	return 0;
+}
+
 static int
 on_connected(struct vbd *v, const struct message *m)
 {
 	if (v->proc.closing || v->now.link == LINK_DRAINING)
 		return 0;
+	if (v->resume != RESUME_NO)
+		return m->generation == v->generation ? on_resumed(v, m) :
+		    -EPROTO;
 	/* Busy with what our predecessor asked for: it does not say whose. */
 	if (m->error == -EBUSY && v->now.link == LINK_CONNECTING) {
 		wait_for_lock(v, m->why);

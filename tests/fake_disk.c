@@ -136,8 +136,9 @@ on_open(int fd, const struct message *m)
 	char path[256];
 
 	opened = m->u.open;
-	told("OPEN readonly=%u activate=%u uid=%u uuid=%s backend=%s spec=%s",
-	    opened.readonly, opened.activate, opened.uid, opened.uuid,
+	told("OPEN readonly=%u activate=%u discard=%u resume=%u uid=%u uuid=%s "
+	    "backend=%s spec=%s", opened.readonly, opened.activate,
+	    opened.discard, opened.resume, opened.uid, opened.uuid,
 	    opened.backend, opened.spec);
 	if (asked("opendie"))
 		raise(SIGKILL);
@@ -162,9 +163,9 @@ on_connect(int fd, const struct message *m)
 	const char *n = asked("lock");
 
 	generation = m->generation;
-	told("CONNECT abi=%u order=%u gref=%u last=%u port=%u",
+	told("CONNECT abi=%u order=%u gref=%u last=%u port=%u generation=%u",
 	    m->u.connect.abi, r->order, r->gref[0],
-	    r->gref[(1u << r->order) - 1], r->port);
+	    r->gref[(1u << r->order) - 1], r->port, generation);
 	if (asked("connectdie"))
 		raise(SIGKILL);
 	if (asked("connecthang"))
@@ -180,6 +181,7 @@ on_connect(int fd, const struct message *m)
 	}
 	phase = PHASE_CONNECTED;
 	page_connect(page, &m->u.connect, generation);
+	page->header.connected = 1;
 	page->queue[0].stats.ops[PAGE_WRITE] = 42;
 	page->queue[0].stats.connects++;
 	say(fd, MSG_CONNECTED, 0, "");

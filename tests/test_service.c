@@ -94,8 +94,27 @@ test_supervisor_killed(void **state)
 	pid = disk_pid(r, XVDB);
 	/* One that is not our child: its end is noticed all the same. */
 	assert_int_equal(kill(pid, SIGKILL), 0);
-	await_state(r, by_hand(XVDB), 5);
-	assert_true(list_error_has(r, XVDB, "died"));
+	await_told(r, XVDB, "resume=1", 1);
+	await_told(r, XVDB, "CONNECT abi", 2);
+	assert_int_equal(state_of(r, by_hand(XVDB)), 4);
+}
+
+/* Both are gone: a new supervisor finds the page, and starts a successor. */
+static void
+test_both_killed(void **state)
+{
+	struct rig *r = *state;
+	pid_t pid;
+
+	attach_b(r, ATTACH_B("null:ok"));
+	pid = disk_pid(r, XVDB);
+	rig_signal(r, SIGKILL);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	rig_start(r);
+	await_told(r, XVDB, "resume=1", 1);
+	await_told(r, XVDB, "CONNECT abi", 2);
+	assert_int_equal(told(r, XVDB, "generation=1\n"), 2);
+	assert_int_equal(state_of(r, by_hand(XVDB)), 4);
 }
 
 /* What happened while nobody looked. */
@@ -116,13 +135,14 @@ test_found_changed(void **state)
 	rig_signal(r, SIGTERM);
 
 	dir_remove(r, by_hand(XVDB));		/* its process shall close */
-	assert_int_equal(kill(c, SIGKILL), 0);	/* nothing can be taken up */
+	assert_int_equal(kill(c, SIGKILL), 0);	/* its ring can be taken up */
 	fe_state(r, XVDA, 6);
 	rig_start(r);
 	await_told(r, XVDB, "CLOSE", 1);
 	UNTIL(kill(b, 0) != 0);
-	await_state(r, by_hand(XVDC), 5);
-	assert_true(list_error_has(r, XVDC, "died"));
+	await_told(r, XVDC, "resume=1", 1);
+	await_told(r, XVDC, "CONNECT abi", 2);
+	assert_int_equal(state_of(r, by_hand(XVDC)), 4);
 	await_state(r, by_xl(XVDA), 6);
 	assert_int_equal(told(r, XVDA, "DISCONNECT"), 1);
 	assert_int_equal(told(r, XVDA, "OPEN"), 1);
@@ -444,7 +464,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		RIG_TEST(test_restart),
 		RIG_TEST(test_stopped_while_asked),
-		RIG_TEST(test_supervisor_killed),
+		RIG_TEST(test_supervisor_killed), RIG_TEST(test_both_killed),
 		RIG_TEST(test_found_changed),
 		RIG_TEST(test_other_kinds_are_left_alone),
 		RIG_TEST(test_command_line),

@@ -69,7 +69,7 @@ test_attach_and_detach(void **state)
 	assert_node(r, by_hand(XVDB), "feature-flush-cache", "1");
 	assert_node(r, by_hand(XVDB), "feature-max-indirect-segments", NULL);
 	assert_node(r, by_hand(XVDB), "feature-persistent", NULL);
-	assert_node(r, by_hand(XVDB), "feature-barrier", NULL);
+	assert_node(r, by_hand(XVDB), "feature-barrier", "1");
 	assert_node(r, by_hand(XVDB), "sectors", NULL);
 	assert_node(r, by_hand(XVDB), "frontend", fe_dir(XVDB));
 	assert_node(r, by_hand(XVDB), "params", "null:size=1048576");
@@ -80,7 +80,8 @@ test_attach_and_detach(void **state)
 	assert_permissions(r, fe_dir(XVDB), DOMID, 0);
 	snprintf(path, sizeof(path), "%s/state", fe_dir(XVDB));
 	assert_permissions(r, path, DOMID, 0);
-	assert_int_equal(told(r, XVDB, "activate=1 uid=70000 uuid=0-1-2-3"), 1);
+	assert_int_equal(told(r, XVDB, "activate=1 discard=1 resume=0 "
+	    "uid=70000 uuid=0-1-2-3"), 1);
 
 	fe_connect(r, "ringback", XVDB);
 	answer_ok(attach);
@@ -214,6 +215,8 @@ test_readonly(void **state)
 	assert_node(r, by_hand(XVDB), "mode", "r");
 	assert_node(r, by_hand(XVDB), "info", "4");
 	assert_node(r, by_hand(XVDB), "feature-flush-cache", "0");
+	assert_node(r, by_hand(XVDB), "feature-barrier", "0");
+	assert_node(r, by_hand(XVDB), "feature-discard", "0");
 	assert_int_equal(told(r, XVDB, "OPEN readonly=1"), 1);
 }
 
@@ -615,6 +618,18 @@ test_attached_again_at_once(void **state)
 	assert_int_equal(told(r, XVDA, "OPEN"), 2);
 }
 
+static pid_t
+kill_disk(struct rig *r)
+{
+	pid_t pid = disk_pid(r, XVDB);
+
+	assert_true(pid > 1);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	UNTIL(disk_pid(r, XVDB) != pid);
+	return pid;
+}
+
+/* The guest does not notice: a successor goes on with the same connection. */
 static void
 test_disk_process_dies(void **state)
 {
@@ -622,22 +637,61 @@ test_disk_process_dies(void **state)
 	pid_t pid;
 
 	attach_b(r, ATTACH_B("null:ok"));
-	pid = disk_pid(r, XVDB);
-	assert_true(pid > 0);
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	await_state(r, by_hand(XVDB), 5);
-	assert_true(list_error_has(r, XVDB, "died"));
+	pid = kill_disk(r);
+	await_told(r, XVDB, "resume=1", 1);
+	await_told(r, XVDB, "CONNECT abi", 2);
+	/* The generation of the first one: it is the same connection. */
+	assert_int_equal(told(r, XVDB, "generation=1\n"), 2);
+	UNTIL(list_error_has(r, XVDB, "died") == false);
+	assert_int_equal(state_of(r, by_hand(XVDB)), 4);
 	UNTIL(rig_log_has(r, "was ended by signal 9"));
-	assert_int_equal(disk_pid(r, XVDB), 0);
 	/* No zombie: the process is gone for good. */
 	UNTIL(kill(pid, 0) != 0);
 
+	/* It is an ordinary disk from then on. */
 	fe_state(r, XVDB, 6);
 	await_state(r, by_hand(XVDB), 6);
 	fe_state(r, XVDB, 1);
 	fe_connect(r, "ringback", XVDB);
+	assert_int_equal(told(r, XVDB, "generation=2\n"), 1);
 	assert_int_equal(told(r, XVDB, "OPEN"), 2);
-	assert_false(list_error_has(r, XVDB, ""));
+	ask_ok(r, "{\"op\": \"list\"}");
+}
+
+/* What kills three of them in a minute is answered, and the disk closed. */
+static void
+test_disk_process_dies_again(void **state)
+{
+	struct rig *r = *state;
+
+	attach_b(r, ATTACH_B("null:ok"));
+	kill_disk(r);
+	await_told(r, XVDB, "CONNECT abi", 2);
+	kill_disk(r);
+	await_told(r, XVDB, "CONNECT abi", 3);
+	assert_int_equal(told(r, XVDB, "resume=1"), 2);
+	assert_int_equal(state_of(r, by_hand(XVDB)), 4);
+	kill_disk(r);
+	await_told(r, XVDB, "resume=2", 1);
+	await_state(r, by_hand(XVDB), 5);
+	assert_true(list_error_has(r, XVDB, "3 disk processes died"));
+	fe_state(r, XVDB, 6);
+	await_state(r, by_hand(XVDB), 6);
+	assert_int_equal(told(r, XVDB, "DISCONNECT"), 1);
+}
+
+/* Nothing was in flight: it is opened anew, without a word to the guest. */
+static void
+test_disk_process_dies_idle(void **state)
+{
+	struct rig *r = *state;
+
+	xl_attach(r, XVDB, "null:ok", OURS);
+	answer_ok(xl_script(r, "add", XVDB));
+	kill_disk(r);
+	await_told(r, XVDB, "OPEN", 2);
+	assert_int_equal(told(r, XVDB, "resume=0"), 2);
+	fe_connect(r, "vbd", XVDB);
 }
 
 static void
@@ -691,6 +745,8 @@ main(void)
 		RIG_TEST(test_hanging_drain),
 		RIG_TEST(test_attached_again_at_once),
 		RIG_TEST(test_disk_process_dies),
+		RIG_TEST(test_disk_process_dies_again),
+		RIG_TEST(test_disk_process_dies_idle),
 		RIG_TEST(test_disk_process_talks_rubbish),
 	};
 
