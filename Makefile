@@ -236,6 +236,9 @@ check: ## install what is missing, build, run every test that needs no Xen
 check: deps $$(PROGRAMS) $$(filter $(O)/%,$$(TESTS)) $$(CHECK_NEEDS)
 	$(Q)O=$(O) sh tests/run.sh $(TESTS)
 
+check-all: ## check with each compiler and sanitizer, lint, check-xen
+	$(Q).ci/run
+
 deps: ## install (apt) what build and check need, if it is missing
 	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_CHECK)
 
@@ -277,8 +280,10 @@ clean: ## remove what was built
 	rm -rf build build-*
 
 help: ## print this
-	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-12s %s\n", $$1, $$2 }' \
-	    $(firstword $(MAKEFILE_LIST))
+	@awk -F ': ## ' '/^# ---- what to do/ { main = 1 } \
+	    /^[a-z-]+: ## / { l = sprintf("  make %-12s %s\n", $$1, $$2); \
+	    if (main) first = first l; else rest = rest l } \
+	    END { printf "%s%s", first, rest }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all check check-xen clean deps deps-lint deps-xen help install lint uninstall
+.PHONY: all check check-all check-xen clean deps deps-lint deps-xen help install lint uninstall
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
