@@ -62,10 +62,8 @@ struct vbd {
 	enum resume_mode resume;	/* of the successor that is starting */
 	uint64_t         death[DEATHS_KEPT];	/* CLOCK_MONOTONIC, microseconds */
 	unsigned         nr_deaths;	/* in all; the last ones are above */
-	unsigned         deaths;	/* of idle processes, since ... */
-	uint64_t         first_death;	/* microseconds, CLOCK_MONOTONIC */
 	bool             lock_wait;	/* somebody else has the image */
-	uint64_t         lock_deadline;	/* likewise; 0: none */
+	uint64_t         lock_deadline;	/* CLOCK_MONOTONIC, microseconds */
 
 	char             error[WHY_MAX];	/* for people; "" */
 	struct log_limit limit, chat;	/* what is wrong; what is right */

@@ -130,6 +130,7 @@ rig_setup(void **state)
 	assert_non_null(mkdtemp(r->dir));
 	snprintf(r->log, sizeof(r->log), "%s/log", r->dir);
 	r->kinds = "vbd,ringback";
+	r->mode = "w";
 	notify_open(r);
 	r->xs = xs_open(0);
 	assert_non_null(r->xs);
@@ -481,7 +482,7 @@ xl_attach(struct rig *r, unsigned devid, const char *spec, const char *script)
 	write_in(r, t, be, "state", "1");
 	write_in(r, t, be, "dev", "xvda");
 	write_in(r, t, be, "type", "phy");
-	write_in(r, t, be, "mode", "w");
+	write_in(r, t, be, "mode", r->mode);
 	write_in(r, t, be, "device-type", "disk");
 	write_in(r, t, be, "discard-enable", "1");
 	write_in(r, t, be, "specification", "xen");

@@ -5,6 +5,7 @@
  * xenstore.  Run by test_supervisor.sh.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,46 @@ test_other_kinds_are_left_alone(void **state)
 	answer_error(ask(r, ATTACH_B("null:ok")), "kind ringback");
 	fe_state(r, XVDA, 6);
 	await_state(r, by_xl(XVDA), 6);
+}
+
+/* What a child of some library would inherit. */
+static unsigned
+inheritable(struct rig *r)
+{
+	char path[80], target[80], line[80];
+	unsigned flags, fd, n = 0;
+	ssize_t length;
+	FILE *f;
+
+	for (fd = 3; fd < 256; fd++) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%u", r->daemon, fd);
+		length = readlink(path, target, sizeof(target) - 1);
+		snprintf(path, sizeof(path), "/proc/%d/fdinfo/%u", r->daemon,
+		    fd);
+		f = length > 0 ? fopen(path, "r") : NULL;
+		if (f == NULL)
+			continue;
+		target[length] = '\0';
+		/* The second line; octal. */
+		flags = fgets(line, sizeof(line), f) != NULL &&
+		    fgets(line, sizeof(line), f) != NULL ?
+		    strtoul(line + strlen("flags:"), NULL, 8) : 0;
+		fclose(f);
+		if ((flags & O_CLOEXEC) == 0 &&
+		    (strncmp(target, "socket:", 7) == 0 ||
+		    strstr(target, "/lock") != NULL))
+			n++;
+	}
+	return n;
+}
+
+static void
+test_descriptors(void **state)
+{
+	struct rig *r = *state;
+
+	attach_b(r, ATTACH_B("null:ok"));
+	assert_int_equal(inheritable(r), 0);
 }
 
 static int
@@ -467,6 +508,7 @@ main(void)
 		RIG_TEST(test_supervisor_killed), RIG_TEST(test_both_killed),
 		RIG_TEST(test_found_changed),
 		RIG_TEST(test_other_kinds_are_left_alone),
+		RIG_TEST(test_descriptors),
 		RIG_TEST(test_command_line),
 		RIG_TEST(test_bad_questions),
 		RIG_TEST(test_slow_client),

@@ -339,6 +339,21 @@ test_xl(void **state)
 	assert_true(rig_log_has(r, "vbd 7/51712: forgotten"));
 }
 
+static void
+test_xl_readonly(void **state)
+{
+	struct rig *r = *state;
+
+	r->mode = "r";
+	xl_attach(r, XVDA, "null:ok", OURS);
+	await_state(r, by_xl(XVDA), 2);
+	assert_node(r, by_xl(XVDA), "feature-flush-cache", "0");
+	answer_ok(xl_script(r, "add", XVDA));
+	fe_connect(r, "vbd", XVDA);
+	assert_node(r, by_xl(XVDA), "info", "4");
+	assert_int_equal(told(r, XVDA, "OPEN readonly=1"), 1);
+}
+
 /* The order of xl shutdown, then of xl destroy. */
 static void
 test_xl_shutdown_and_destroy(void **state)
@@ -694,6 +709,38 @@ test_disk_process_dies_idle(void **state)
 	fe_connect(r, "vbd", XVDB);
 }
 
+/* Between two boots the disk may have become another one, or none. */
+static void
+test_offered_again(void **state)
+{
+	struct rig *r = *state;
+
+	attach_b(r, ATTACH_B("null:ok"));
+	fe_state(r, XVDB, 6);
+	await_state(r, by_hand(XVDB), 6);
+	node_write(r, by_hand(XVDB), "params", "null:size=512");
+	fe_state(r, XVDB, 1);
+	fe_connect(r, "ringback", XVDB);
+	assert_node(r, by_hand(XVDB), "sectors", "1");
+	assert_int_equal(told(r, XVDB, "OPEN"), 2);
+
+	fe_state(r, XVDB, 6);
+	await_state(r, by_hand(XVDB), 6);
+	node_write(r, by_hand(XVDB), "params", "null:noopen");
+	fe_state(r, XVDB, 1);
+	UNTIL(list_error_has(r, XVDB, "No such file"));
+	await_state(r, by_hand(XVDB), 6);
+	/* One try for each time the guest comes. */
+	state_stays(r, by_hand(XVDB), 6);
+	assert_int_equal(told(r, XVDB, "OPEN"), 3);
+	node_write(r, by_hand(XVDB), "params", "null:ok");
+	fe_state(r, XVDB, 6);
+	rig_pause(50);
+	fe_state(r, XVDB, 1);
+	fe_connect(r, "ringback", XVDB);
+	assert_int_equal(told(r, XVDB, "OPEN"), 4);
+}
+
 static void
 test_disk_process_talks_rubbish(void **state)
 {
@@ -733,6 +780,7 @@ main(void)
 		RIG_TEST(test_domain_dies_first),
 		RIG_TEST(test_domain_ends),
 		RIG_TEST(test_xl),
+		RIG_TEST(test_xl_readonly),
 		RIG_TEST(test_xl_shutdown_and_destroy),
 		RIG_TEST(test_xl_bad_image),
 		RIG_TEST(test_script_at_once),
@@ -747,6 +795,7 @@ main(void)
 		RIG_TEST(test_disk_process_dies),
 		RIG_TEST(test_disk_process_dies_again),
 		RIG_TEST(test_disk_process_dies_idle),
+		RIG_TEST(test_offered_again),
 		RIG_TEST(test_disk_process_talks_rubbish),
 	};
 
