@@ -111,13 +111,13 @@ $(O)/test_supervisor $(O)/test_service: $(O)/test_%: $(O)/tests/test_%.o \
 # ---- fuzz targets -----------------------------------------------------------
 # `check` runs each on its corpus and on damaged copies of it; `fuzz` runs
 # libFuzzer (clang) for FUZZ_SECONDS each, and keeps what it finds in $(O).
-FUZZ = message request ring spec
+FUZZ = message page request ring spec xenstore
 FUZZ_SECONDS = 60
-FUZZ_SOURCES = ring/ring.c blkback/message.c blkback/request.c blkback/spec.c \
-               $(wildcard drivers/*.c)
+FUZZ_SOURCES = ring/ring.c $(patsubst %,blkback/%.c,frontend log message page \
+               request spec vdev xenstore) $(wildcard drivers/*.c)
 TESTS += tests/fuzz/run.sh
 CHECK_NEEDS += $(FUZZ:%=$(O)/fuzz_%)
-$(FUZZ:%=$(O)/fuzz_%): LIBS = -laio -pthread
+$(FUZZ:%=$(O)/fuzz_%): LIBS = -laio -lxenstore -pthread
 $(FUZZ:%=$(O)/fuzz_%): $(O)/fuzz_%: $(O)/tests/fuzz/fuzz_%.o \
     $(O)/tests/fuzz/main.o $(FUZZ_SOURCES:%.c=$(O)/%.o)
 	$(LINK)
@@ -126,7 +126,7 @@ $(O)/libfuzzer_%: tests/fuzz/fuzz_%.c $(FUZZ_SOURCES)
 	@mkdir -p $(@D)
 	$(call say,FUZZ,$@)clang $(ALL_CPPFLAGS) -std=gnu11 -g -O1 -o $@ \
 	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    $^ -laio -pthread
+	    $(filter %.c,$^) -laio -lxenstore -pthread
 
 fuzz: ## libFuzzer, FUZZ_SECONDS (60) for each target
 fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
@@ -214,6 +214,11 @@ $(O)/test_loopfront: $(O)/tests/test_loopfront.o $(LOOPFRONT_PURE) $(O)/ring/rin
 
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
+
+demo: ## see it work: a guest, two disks, verified I/O, in 30 seconds
+demo: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
+	$(Q)O=$(O) sh tests/demo.sh
+.PHONY: demo
 
 # ---- where things go ---------------------------------------------------------
 PREFIX       = /usr/local
