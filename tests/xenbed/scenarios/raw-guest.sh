@@ -65,11 +65,11 @@ pattern() {
 verified() {
 	fio --name=verify --filename="/dev/$1" --direct=1 --ioengine=libaio \
 	    --iodepth=32 --rw=randwrite --bs="$2" --size="$3" \
-	    --verify=crc32c --verify_fatal=1 --verify_state_save=0
+	    --verify=crc32c --verify_fatal=1 --verify_state_save=0 --eta=never
 }
 
 # no_errors: the kernel has seen none on its disks
 no_errors() {
 	! dmesg | grep -i -E \
-	    'I/O error|blkfront.*(error|fail|bad)|EXT4-fs.*(error|warn)|Oops|BUG:'
+	    'I/O error|blkfront.*(err|fail|bad)|EXT4-fs.*(err|warn)|Oops|BUG:'
 }
