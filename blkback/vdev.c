@@ -140,8 +140,11 @@ put_name(char name[VDEV_NAME_MAX], const char *prefix, uint32_t disk,
 void
 vdev_name(uint32_t devid, char name[VDEV_NAME_MAX])
 {
-	if (devid >> 28 == 1)
-		put_name(name, "xvd", devid >> 8 & 0xfffff, devid & 0xff);
+	uint32_t disk = devid >> 8 & 0xfffff, part = devid & 0xff;
+
+	/* One that the short form could say has another number by its name. */
+	if (devid >> 28 == 1 && (disk > 15 || part > 15))
+		put_name(name, "xvd", disk, part);
 	else if (devid >> 8 == 202)
 		put_name(name, "xvd", devid >> 4 & 15, devid & 15);
 	else if (devid >> 8 == 8)
