@@ -31,11 +31,10 @@ say() {
 
 # wait_until SECONDS CMD ...
 wait_until() {
-	tries=$(($1 * 50))
+	until=$(($(date +%s) + $1))
 	shift
 	until "$@" >/dev/null 2>&1; do
-		tries=$((tries - 1))
-		[ "$tries" -gt 0 ] || return 1
+		[ "$(date +%s)" -lt "$until" ] || return 1
 		sleep 0.02
 	done
 }

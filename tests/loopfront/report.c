@@ -152,7 +152,7 @@ job_report_text(const struct vbd *v, const struct options *o,
 		fprintf(f, "ended with ERROR: %" PRIu64
 		    ", with EOPNOTSUPP: %" PRIu64 "\n", r->failed,
 		    r->unsupported);
-	if (o->verify)
+	if (o->verify && r->dir[DIR_READ].ios > 0)
 		fprintf(f, "verified %" PRIu64 " sectors\n", r->verified);
 	fprintf(f, "ring   %8" PRIu64 " requests; of the backend per request: "
 	    "copy calls %.3f notifies %.3f calls %.3f\n", r->requests,
