@@ -213,20 +213,21 @@ daemon_restarts() {
 	nothing_left "nothing is left of it" 7
 }
 
-# What a dead process had is freed by Xen, but not in the same moment.
+# The guest sees a pause (tests/test_recovery.sh goes on from here).
 disk_process_dies() {
 	guest 7 forget xvdb
-	guest 7 set --grace 2
 	check "attach before a death" rb attach guest-7 xvdb "raw:$dir/b.img"
-	guest 7 io xvdb --rw randrw --bs 4k --depth 32 --time 10 \
+	guest 7 io xvdb --rw randrw --bs 4k --depth 32 --time 3 --verify \
 	    >"$dir/job" 2>&1 &
 	job=$!
 	sleep 0.5
-	kill -KILL "$(disk_processes | sed 's/ .*//')"
+	victim=$(disk_processes | sed 's/ .*//')
+	kill -KILL "$victim"
 	wait $job
-	check "list says what happened" sh -c \
-	    "'$O/ringback' --run-dir '$dir/run' list | grep 'died'"
-	guest 7 set --grace 0
+	check "I/O across a death went well" io_went_well "$dir/job"
+	check "another process serves the disk" sh -c \
+	    "'$O/ringback' --run-dir '$dir/run' list | grep Connected |
+	    grep -v '[^0-9]$victim '"
 	check "detach it" rb detach guest-7 xvdb
 	check "the guest let go" guest 7 released xvdb
 	nothing_left "nothing is left of it" 7
@@ -457,9 +458,10 @@ merging() {
 	check "merging: sequential writes" guest 7 io xvdc --rw write --bs 4k \
 	    --depth 32 --batch 32 --spin --ios 32000
 	rb --json stats guest-7 xvdc >"$dir/stats"
-	at_least "merging: requests per host I/O" "$(awk "BEGIN { print \
-	    $(number reqs-answered "$dir/stats") / \
-	    $(number ios "$dir/stats") }")" 24
+	answered=$(number reqs-answered "$dir/stats")
+	ios=$(number ios "$dir/stats")
+	at_least "merging: requests per host I/O" \
+	    "$(awk "BEGIN { print ${answered:-0} / ${ios:-1} }")" 24
 	check "merging: detach" rb detach guest-7 xvdc
 }
 
@@ -476,16 +478,14 @@ figures() {
 
 machine_start
 guest_start 7 || exit 1
-matrix
-refusals
-detach_in_use
-daemon_restarts
-disk_process_dies
-guest_dies
-storage_fails
-side_by_side
-as_xl
-figures
+for part in matrix refusals detach_in_use daemon_restarts disk_process_dies \
+    guest_dies storage_fails side_by_side as_xl figures; do
+	guest 7 list >/dev/null && kill -0 "$daemon" || {
+		bad "$part: guest 7 or ringbackd is dead"
+		break
+	}
+	$part
+done
 check "the daemon is still the same" kill -0 "$daemon"
 check "guest 7 ends" guest 7 quit
 summary
