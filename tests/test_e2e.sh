@@ -480,10 +480,10 @@ machine_start
 guest_start 7 || exit 1
 for part in matrix refusals detach_in_use daemon_restarts disk_process_dies \
     guest_dies storage_fails side_by_side as_xl figures; do
-	guest 7 list >/dev/null && kill -0 "$daemon" || {
+	if ! guest 7 list >/dev/null || ! kill -0 "$daemon"; then
 		bad "$part: guest 7 or ringbackd is dead"
 		break
-	}
+	fi
 	$part
 done
 check "the daemon is still the same" kill -0 "$daemon"

@@ -634,7 +634,8 @@ job_memory(struct job *j)
 	v->job_pages = pages * o->depth;
 	for (i = 0; i < o->depth; i++) {
 		j->gios[i].page = (unsigned)first + i * pages;
-		j->gios[i].floor = j->floors + (size_t)i * sectors;
+		if (o->verify)
+			j->gios[i].floor = j->floors + (size_t)i * sectors;
 	}
 
 	writes = o->rw != RW_READ && o->rw != RW_RANDREAD;
