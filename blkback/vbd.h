@@ -60,7 +60,7 @@ struct vbd {
 	struct message_connect  ring;	/* as mapped, or being mapped */
 	uint32_t         generation;
 	enum resume_mode resume;	/* of the successor that is starting */
-	uint64_t         death[DEATHS_KEPT];	/* CLOCK_MONOTONIC, microseconds */
+	uint64_t         death[DEATHS_KEPT];	/* microseconds */
 	unsigned         nr_deaths;	/* in all; the last ones are above */
 	bool             lock_wait;	/* somebody else has the image */
 	uint64_t         lock_deadline;	/* CLOCK_MONOTONIC, microseconds */

@@ -222,8 +222,9 @@ run(struct rig *r, const char *arguments)
 	char cmd[256];
 	int status;
 
-	snprintf(cmd, sizeof(cmd), "exec $RINGBACKD %s >>%s 2>&1", arguments,
-	    r->log);
+	/* One that does not end by itself has not understood. */
+	snprintf(cmd, sizeof(cmd), "exec timeout 10 $RINGBACKD %s >>%s 2>&1",
+	    arguments, r->log);
 	status = system(cmd);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);

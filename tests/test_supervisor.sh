@@ -22,7 +22,7 @@ on_loopxen "$O/test_service" || status=1
 
 # The next question shows it; the daemon ends, so that it can be started again.
 # shellcheck disable=SC2016 # the inner shell is to expand it
-if on_loopxen sh -c '
+if on_loopxen timeout 20 sh -c '
 	$RINGBACKD --run-dir "$0/run" 2>"$0/log" & daemon=$!
 	until [ -S "$0/run/control" ]; do sleep 0.1; done
 	kill -KILL "$(cat "$0/xenstored.pid")"
