@@ -396,6 +396,21 @@ answer(struct disk *d, enum message_type type, int error, const char *why)
 	say(d, &m);
 }
 
+/*
+ * That the ring is broken, once; not before the supervisor has heard that it is
+ * connected, or it would not know what to make of it.
+ */
+static void
+tell_broken(struct disk *d)
+{
+	const char *broken = atomic_load(&d->broken);
+
+	if (broken == NULL || d->told_broken || busy(d))
+		return;
+	d->told_broken = true;
+	answer(d, MSG_BROKEN, -EPROTO, broken);
+}
+
 static void
 say_hello(struct disk *d)
 {
@@ -410,7 +425,9 @@ say_hello(struct disk *d)
 	m.u.hello.pid = getpid();
 	m.u.hello.open = d->open;
 	say(d, &m);
+	/* Whoever was told before is gone. */
 	d->told_broken = false;
+	tell_broken(d);
 }
 
 static void
@@ -633,21 +650,20 @@ on_message(struct disk *d)
 static void
 on_worker(struct disk *d)
 {
-	const char *broken = atomic_load(&d->broken);
 	enum command done = d->posted;
 
 	event_clear(d->done_fd);
-	if (broken != NULL && !d->told_broken) {
-		d->told_broken = true;
-		answer(d, MSG_BROKEN, -EPROTO, broken);
+	if (done == CMD_NONE) {
+		tell_broken(d);
+		return;
 	}
-	if (done == CMD_NONE || atomic_load_explicit(&d->command,
-	    memory_order_acquire) != CMD_NONE)
+	if (atomic_load_explicit(&d->command, memory_order_acquire) != CMD_NONE)
 		return;
 
 	d->posted = CMD_NONE;
 	answer(d, done == CMD_CONNECT ? MSG_CONNECTED : MSG_DISCONNECTED,
 	    d->error, d->why);
+	tell_broken(d);
 	if ((d->disconnect || d->closing) && d->connected)
 		post(d, CMD_DISCONNECT);
 	else if (d->disconnect && done == CMD_CONNECT)

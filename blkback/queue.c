@@ -149,7 +149,7 @@ queue_reset(struct queue *q)
 	q->broken = NULL;
 	q->spurious = 0;
 	q->inflight = 0;
-	q->barrier = false;
+	q->barrier = NULL;
 	STAILQ_INIT(&q->free);
 	STAILQ_INIT(&q->round);
 	STAILQ_INIT(&q->done);
@@ -336,7 +336,7 @@ request_admit(struct queue *q, struct request *req, bool fail)
 	req->step = req->parsed.plan;
 	if (status == BLKIF_RSP_OKAY && !fail) {
 		if (req->parsed.op == PAGE_BARRIER)
-			q->barrier = true;
+			q->barrier = req;
 		STAILQ_INSERT_TAIL(&q->waiting, req, link);
 		return;
 	}
@@ -394,20 +394,21 @@ queue_take(struct queue *q)
 	unsigned found = queue_place(q);
 	int n;
 
-	if (q->draining || q->broken != NULL || q->barrier ||
+	if (q->draining || q->broken != NULL || q->barrier != NULL ||
 	    !STAILQ_EMPTY(&q->waiting))
 		return found;
 	n = ring_pending(&q->ring);
 	if (n < 0) {
 		q->broken = "the frontend's request producer index left the "
 		    "ring";
-		log_error(0, "%s; no more requests are taken", q->broken);
+		log_guest(&q->log, "%s; no more requests are taken",
+		    q->broken);
 	}
 	if (n <= 0)
 		return found;
 
 	q->now_ns = clock_ns();
-	while (n-- > 0 && !q->barrier && STAILQ_EMPTY(&q->waiting)) {
+	while (n-- > 0 && q->barrier == NULL && STAILQ_EMPTY(&q->waiting)) {
 		queue_take_one(q);
 		queue_place(q);
 		found++;
@@ -609,8 +610,9 @@ queue_answer(struct queue *q)
 			arena_give(&q->arena, req->page,
 			    req->parsed.nr_segments);
 		step(q, STEP_FREED);
-		if (req->parsed.op == PAGE_BARRIER)
-			q->barrier = false;
+		/* Not one that was refused while another one waited. */
+		if (req == q->barrier)
+			q->barrier = NULL;
 		STAILQ_INSERT_HEAD(&q->free, req, link);
 		q->inflight--;
 	}
@@ -666,7 +668,7 @@ bool
 queue_arm(struct queue *q)
 {
 	/* Nothing more can be taken now: what is in flight will wake us. */
-	if (q->draining || q->broken != NULL || q->barrier ||
+	if (q->draining || q->broken != NULL || q->barrier != NULL ||
 	    !STAILQ_EMPTY(&q->waiting))
 		return false;
 	if (ring_arm(&q->ring))

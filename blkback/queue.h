@@ -59,7 +59,7 @@ struct queue {
 	struct request_list   done;	/* to be answered in this round */
 	struct request_list   waiting;	/* taken, but the arena is full, or */
 					/* a barrier that is not its turn yet */
-	bool                  barrier;	/* one is taken: nothing passes it */
+	struct request       *barrier;	/* is taken: nothing passes it */
 	uint64_t              now_ns;	/* of this round */
 };
 

@@ -593,6 +593,16 @@ test_barrier(void **state)
 	run();
 	assert_true(queue_idle(&q));
 	assert_int_equal(*rsp_prod, 10);
+
+	/* One that is refused does not lift the next one. */
+	nr_ios = 0;
+	memset(order, 0, sizeof(order));
+	put(BLKIF_OP_WRITE_BARRIER, UINT64_MAX, 1, 100);
+	put(BLKIF_OP_WRITE_BARRIER, 0, 1, 100);
+	put(BLKIF_OP_WRITE, 200, 1, 100);
+	run();
+	assert_string_equal(order, "fwfw");
+	assert_true(queue_idle(&q));
 }
 
 static void
