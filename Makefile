@@ -212,6 +212,22 @@ $(O)/test_loopfront: LIBS = -lcmocka -lm
 $(O)/test_loopfront: $(O)/tests/test_loopfront.o $(LOOPFRONT_PURE) $(O)/ring/ring.o
 	$(LINK)
 
+# Guests that mean harm.
+$(O)/hostile: LIBS = -lxenstore -ljansson -pthread
+$(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy life main request ring view) \
+    $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
+	$(LINK)
+TESTS += tests/test_hostile.sh
+CHECK_NEEDS += $(O)/hostile
+
+# Guests that mean harm.
+$(O)/hostile: LIBS = -lxenstore -ljansson -pthread
+$(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy life main request ring view) \
+    $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
+	$(LINK)
+TESTS += tests/test_hostile.sh
+CHECK_NEEDS += $(O)/hostile
+
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * attacks: what is tried.  Each gets a disk that is offered and not connected,
+ * and leaves its guest in any state; what holds for all of them (main.c) is
+ * looked at afterwards.  0, or -1 after fail().
+ */
+#ifndef HOSTILE_ATTACKS_H
+#define HOSTILE_ATTACKS_H
+
+#include "tests/hostile/enemy.h"
+
+struct attack {
+	const char *name;
+	const char *spec;		/* NULL: the image, raw */
+	bool	 writes;		/* the image may change */
+	int	 (*run)(struct enemy *);
+};
+
+/* ring.c: the indices, and memory that changes */
+int	attack_far_ahead(struct enemy *);
+int	attack_one_too_many(struct enemy *);
+int	attack_backwards(struct enemy *);
+int	attack_senseless_start(struct enemy *);
+int	attack_broken_at_once(struct enemy *);
+int	attack_scribble(struct enemy *);
+int	attack_own_header(struct enemy *);
+int	attack_flipping(struct enemy *);
+int	attack_never_reads(struct enemy *);
+int	attack_ring_as_data(struct enemy *);
+int	attack_same_page_twice(struct enemy *);
+
+/* request.c: fields, grants, floods */
+int	attack_fields(struct enemy *);
+int	attack_segments(struct enemy *);
+int	attack_read_only(struct enemy *);
+int	attack_discards(struct enemy *);
+int	attack_odd_size(struct enemy *);
+int	attack_grants(struct enemy *);
+int	attack_one_bad_segment(struct enemy *);
+int	attack_copy_faults(struct enemy *);
+int	attack_floods(struct enemy *);
+
+/* life.c: events, xenstore, coming and going */
+int	attack_event_storm(struct enemy *);
+int	attack_storm_when_broken(struct enemy *);
+int	attack_port_closed(struct enemy *);
+int	attack_nodes(struct enemy *);
+int	attack_links(struct enemy *);
+int	attack_bad_ring(struct enemy *);
+int	attack_states(struct enemy *);
+int	attack_ring_nodes(struct enemy *);
+int	attack_reconnects(struct enemy *);
+int	attack_broken_reconnects(struct enemy *);
+int	attack_left_in_flight(struct enemy *);
+int	attack_slow_copies(struct enemy *);
+int	attack_dies_in_flight(struct enemy *);
+int	attack_unseen(struct enemy *);
+
+#endif /* HOSTILE_ATTACKS_H */

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See enemy.h: the domain, its nodes, its ring. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/hostile/enemy.h"
+
+struct world world;
+
+int
+fail(const char *fmt, ...)
+{
+	va_list	ap;
+
+	printf("    ");
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf("\n");
+	return -1;
+}
+
+uint64_t
+now_ms(void)
+{
+	struct timespec	t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void
+sleep_ms(unsigned ms)
+{
+	struct timespec	t = { ms / 1000, (long)(ms % 1000) * 1000000 };
+
+	nanosleep(&t, NULL);
+}
+
+/* ---- nodes -------------------------------------------------------------- */
+
+static int
+write_at(struct enemy *e, const char *dir, const char *node,
+    const char *value)
+{
+	char	path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, node);
+	if (!xs_write(e->xs, XBT_NULL, path, value, (unsigned)strlen(value)))
+		return fail("write %s: %s", path, strerror(errno));
+	return 0;
+}
+
+int
+enemy_write(struct enemy *e, const char *node, const char *value)
+{
+	return write_at(e, e->front_dir, node, value);
+}
+
+int
+enemy_remove(struct enemy *e, const char *node)
+{
+	char	path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", e->front_dir, node);
+	if (!xs_rm(e->xs, XBT_NULL, path) && errno != ENOENT)
+		return fail("remove %s: %s", path, strerror(errno));
+	return 0;
+}
+
+int
+enemy_state(struct enemy *e, enum xenbus_state state)
+{
+	char	value[16];
+
+	snprintf(value, sizeof(value), "%d", (int)state);
+	return enemy_write(e, "state", value);
+}
+
+enum xenbus_state
+enemy_backend(struct enemy *e)
+{
+	char		path[128], *text;
+	int		state = XenbusStateUnknown;
+
+	snprintf(path, sizeof(path), "%s/state", e->back_dir);
+	text = xs_read(e->xs, XBT_NULL, path, NULL);
+	if (text != NULL)
+		state = atoi(text);
+	free(text);
+	return (enum xenbus_state)state;
+}
+
+int
+enemy_await(struct enemy *e, enum xenbus_state want)
+{
+	uint64_t	until = now_ms() + WAIT_S * 1000;
+
+	while (enemy_backend(e) != want) {
+		if (now_ms() > until)
+			return fail("the backend is in state %d, not %d",
+			    (int)enemy_backend(e), (int)want);
+		sleep_ms(1);
+	}
+	return 0;
+}
+
+/* ---- life --------------------------------------------------------------- */
+
+int
+enemy_new(struct enemy *e, const char *spec)
+{
+	char	dir[64], words[512], name[32];
+	int	rc;
+
+	snprintf(dir, sizeof(dir), "/local/domain/%u", e->domid);
+	snprintf(name, sizeof(name), "hostile-%u", e->domid);
+	snprintf(e->front_dir, sizeof(e->front_dir), "%s/device/vbd/%u", dir,
+	    DEVID);
+	snprintf(e->back_dir, sizeof(e->back_dir),
+	    "/local/domain/0/backend/ringback/%u/%u", e->domid, DEVID);
+	rc = loopguest_create(&e->guest, e->domid, PAGES);
+	if (rc < 0)
+		return fail("create domain %u: %s", e->domid, strerror(-rc));
+	e->xs = xs_open(0);
+	if (e->xs == NULL)
+		return fail("connect to xenstored: %s", strerror(errno));
+	if (write_at(e, dir, "name", name) < 0)
+		return -1;
+	rc = loopguest_introduce(e->guest, e->xs);
+	if (rc < 0)
+		return fail("introduce the domain: %s", strerror(-rc));
+	snprintf(words, sizeof(words), "attach %u xvda %s --no-wait", e->domid,
+	    spec);
+	if (ringback(words) < 0)
+		return -1;
+	e->attached = true;
+	return enemy_await(e, XenbusStateInitWait);
+}
+
+static void
+enemy_free(struct enemy *e)
+{
+	char	dir[64];
+
+	if (e->ring && e->port != NULL)
+		loopguest_port_close(e->port);
+	e->port = NULL;
+	e->ring = false;
+	snprintf(dir, sizeof(dir), "/local/domain/%u", e->domid);
+	loopguest_release(e->guest, e->xs);
+	loopguest_destroy(e->guest);
+	if (!xs_rm(e->xs, XBT_NULL, dir))
+		fail("remove %s: %s", dir, strerror(errno));
+	xs_close(e->xs);
+	e->guest = NULL;
+	e->xs = NULL;
+}
+
+/* Neither a process, nor a directory, nor a file. */
+static int
+nothing_left(struct enemy *e)
+{
+	uint64_t	until = now_ms() + WAIT_S * 1000;
+	char		page[256];
+	struct xs_handle *xs = xs_open(0);
+	void		*state;
+	bool		left = true;
+
+	snprintf(page, sizeof(page), "%s/%u-%u.page", world.run_dir, e->domid,
+	    DEVID);
+	while (xs != NULL && left && now_ms() < until) {
+		state = xs_read(xs, XBT_NULL, e->back_dir, NULL);
+		left = state != NULL || access(page, F_OK) == 0;
+		free(state);
+		if (left)
+			sleep_ms(2);
+	}
+	if (xs != NULL)
+		xs_close(xs);
+	return left ? fail("%s or %s is left", e->back_dir, page) : 0;
+}
+
+int
+enemy_destroy(struct enemy *e)
+{
+	enemy_free(e);
+	return nothing_left(e);
+}
+
+int
+enemy_detach(struct enemy *e)
+{
+	char	words[64];
+	int	rc = 0;
+
+	/* A guest that is closed when it is asked to close. */
+	snprintf(words, sizeof(words), "detach %u xvda", e->domid);
+	if (enemy_state(e, XenbusStateClosed) < 0 || ringback(words) < 0)
+		rc = -1;
+	if (e->ring && enemy_drop_ring(e) < 0)
+		rc = -1;
+	if (loopguest_grants(e->guest) != 0)
+		rc = fail("%u grants are left", loopguest_grants(e->guest));
+	enemy_free(e);
+	return nothing_left(e) < 0 ? -1 : rc;
+}
+
+/* ---- the ring ----------------------------------------------------------- */
+
+volatile uint32_t *
+enemy_words(struct enemy *e)
+{
+	return (volatile uint32_t *)(void *)e->front.shared;
+}
+
+static int
+write_number(struct enemy *e, const char *node, uint32_t n)
+{
+	char	value[16];
+
+	snprintf(value, sizeof(value), "%u", n);
+	return enemy_write(e, node, value);
+}
+
+int
+enemy_ring(struct enemy *e, enum front_abi abi, unsigned order)
+{
+	char		node[32];
+	unsigned	i, n = 1u << order;
+	int		rc;
+
+	e->abi = abi;
+	e->order = order;
+	memset(e->id, 0, sizeof(e->id));
+	e->nr_ids = e->answered = 0;
+	front_init(&e->front, loopguest_page(e->guest, 0), order, abi);
+	for (i = 0; i < n; i++) {
+		rc = loopguest_grant(e->guest, i, 0, false, &e->ring_ref[i]);
+		if (rc < 0)
+			return fail("grant the ring: %s", strerror(-rc));
+	}
+	rc = loopguest_port_open(e->guest, 0, &e->port);
+	if (rc < 0)
+		return fail("open a port: %s", strerror(-rc));
+	e->ring = true;
+	if (enemy_remove(e, "ring-ref") < 0 ||
+	    write_number(e, "ring-page-order", order) < 0 ||
+	    write_number(e, "event-channel",
+	    loopguest_port_number(e->port)) < 0)
+		return -1;
+	for (i = 0; i < n; i++) {
+		snprintf(node, sizeof(node), "ring-ref%u", i);
+		if (write_number(e, node, e->ring_ref[i]) < 0)
+			return -1;
+	}
+	return front_abi_protocol(abi) == NULL ?
+	    enemy_remove(e, "protocol") :
+	    enemy_write(e, "protocol", front_abi_protocol(abi));
+}
+
+int
+enemy_connect(struct enemy *e, enum front_abi abi, unsigned order)
+{
+	if (enemy_ring(e, abi, order) < 0 ||
+	    enemy_state(e, XenbusStateInitialised) < 0 ||
+	    enemy_await(e, XenbusStateConnected) < 0)
+		return -1;
+	return enemy_state(e, XenbusStateConnected);
+}
+
+int
+enemy_drop_ring(struct enemy *e)
+{
+	unsigned	i;
+	int		rc, bad = 0;
+
+	if (loopguest_port_bound(e->port))
+		bad = fail("the backend has not closed its end of the port");
+	loopguest_port_close(e->port);
+	e->port = NULL;
+	for (i = 0; i < 1u << e->order; i++) {
+		rc = loopguest_ungrant(e->guest, e->ring_ref[i]);
+		if (rc == -EBUSY) {
+			bad = fail("page %u of the ring is still mapped", i);
+			loopguest_revoke(e->guest, e->ring_ref[i]);
+		}
+	}
+	e->ring = false;
+	return bad;
+}
+
+static bool
+ring_held(struct enemy *e)
+{
+	bool		held = loopguest_port_bound(e->port);
+	unsigned	i;
+
+	for (i = 0; i < 1u << e->order; i++)
+		held |= loopguest_grant_mapped(e->guest, e->ring_ref[i]) > 0;
+	return held;
+}
+
+/* Closed is answered with Closed, and in InitWait with nothing (device.c). */
+int
+enemy_recover(struct enemy *e)
+{
+	uint64_t		until = now_ms() + WAIT_S * 1000;
+	enum xenbus_state	theirs;
+
+	if (enemy_state(e, XenbusStateClosed) < 0)
+		return -1;
+	while ((theirs = enemy_backend(e)) != XenbusStateClosed &&
+	    !(theirs == XenbusStateInitWait && e->ring && !ring_held(e))) {
+		if (now_ms() > until)
+			return fail("we are Closed, the backend is in state %d",
+			    (int)theirs);
+		sleep_ms(1);
+	}
+	if ((e->ring && enemy_drop_ring(e) < 0) ||
+	    enemy_state(e, XenbusStateInitialising) < 0)
+		return -1;
+	return enemy_await(e, XenbusStateInitWait);
+}
+
+int
+enemy_disconnect(struct enemy *e)
+{
+	if (enemy_state(e, XenbusStateClosing) < 0 ||
+	    enemy_await(e, XenbusStateClosing) < 0)
+		return -1;
+	return enemy_recover(e);
+}
+
+/* ---- requests ----------------------------------------------------------- */
+
+void *
+enemy_data(struct enemy *e, unsigned n)
+{
+	return loopguest_page(e->guest, DATA_PAGE + n);
+}
+
+uint32_t
+enemy_grant(struct enemy *e, unsigned n, bool readonly)
+{
+	uint32_t	ref = 0;
+	int		rc;
+
+	rc = loopguest_grant(e->guest, DATA_PAGE + n, 0, readonly, &ref);
+	if (rc < 0)
+		fail("grant page %u: %s", n, strerror(-rc));
+	return ref;
+}
+
+void
+enemy_ungrant(struct enemy *e, uint32_t ref)
+{
+	int	rc = loopguest_ungrant(e->guest, ref);
+
+	if (rc < 0)
+		fail("take grant %u back: %s", ref, strerror(-rc));
+}
+
+void
+enemy_push(struct enemy *e)
+{
+	if (front_push(&e->front) || e->eager)
+		loopguest_port_notify(e->port);
+}
+
+void
+enemy_ask(struct enemy *e, struct front_request *req, int status)
+{
+	/* No attack has that many; a full ring is answered first. */
+	if (e->nr_ids == MAX_IDS || (front_room(&e->front) == 0 &&
+	    enemy_collect(e) < 0))
+		return;
+	req->id = e->nr_ids;
+	e->id[e->nr_ids].op = req->op;
+	e->id[e->nr_ids].status = (int16_t)status;
+	e->nr_ids++;
+	front_put(&e->front, req);
+}
+
+static int
+judge(struct enemy *e, const struct front_response *rsp)
+{
+	unsigned	n = (unsigned)rsp->id;
+
+	if (rsp->id >= e->nr_ids || e->id[n].seen)
+		return fail("an answer to %llu, which nobody asked or which "
+		    "was answered already", (unsigned long long)rsp->id);
+	e->id[n].seen = 1;
+	e->id[n].got = rsp->status;
+	e->answered++;
+	if (rsp->op != e->id[n].op)
+		return fail("request %u was operation %u, its answer is %u", n,
+		    e->id[n].op, rsp->op);
+	if (rsp->padded)
+		return fail("the padding of answer %u is not zero", n);
+	if (e->id[n].status == ANY ? rsp->status != BLKIF_RSP_OKAY &&
+	    rsp->status != BLKIF_RSP_ERROR : rsp->status != e->id[n].status)
+		return fail("request %u (operation %u) was answered with %d, "
+		    "not %d", n, rsp->op, rsp->status, e->id[n].status);
+	return 0;
+}
+
+/*
+ * Polling, without the port: what wakes the guest up is tested by loopfront,
+ * and some attacks have closed it.
+ */
+int
+enemy_collect(struct enemy *e)
+{
+	uint64_t		until = now_ms() + WAIT_S * 1000;
+	struct front_response	rsp;
+	int			n, rc = 0;
+
+	enemy_push(e);
+	while (rc == 0 && e->answered < e->nr_ids) {
+		n = front_take(&e->front, &rsp);
+		if (n < 0)
+			return fail("more answers than questions");
+		if (n > 0)
+			rc = judge(e, &rsp);
+		else if (now_ms() > until)
+			return fail("%u of %u requests were not answered",
+			    e->nr_ids - e->answered, e->nr_ids);
+		else
+			usleep(100);
+	}
+	if (rc == 0 && front_answered(&e->front))
+		rc = fail("an answer too many");
+	return rc;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hostile: guests that attack the real daemon, one after the other, while
+ * another guest uses its disk (test_hostile.sh starts both).
+ *
+ *	hostile [--soak] --run-dir DIR --ringback FILE --image FILE --log FILE
+ *	    --daemon PID --other DOMAIN --other-page FILE [ATTACK ...]
+ *
+ * Each attack has a new domain.  After it, whatever it was: the daemon is the
+ * same process and uses no more than before, the attacked disk went away
+ * when it was detached or its domain destroyed, the image is what it was unless
+ * writing it was allowed, the log has grown by a few lines only, and the other
+ * guest's requests were answered all the time.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blkback/page.h"
+#include "tests/hostile/attacks.h"
+
+#define FIRST_DOMID	100u
+/* Two limits of ten a minute, the end of ten more, and each disk's own. */
+#define LINES_MAX	50ul
+#ifdef RINGBACK_SANITIZED
+#define STALL_MAX_MS	5000u
+#else
+#define STALL_MAX_MS	1500u		/* on a machine that does much else */
+#endif
+
+static const struct attack attacks[] = {
+	{ "a producer far ahead", NULL, false, attack_far_ahead },
+	{ "a producer one too far", NULL, false, attack_one_too_many },
+	{ "a producer that goes back", NULL, false, attack_backwards },
+	{ "indices without sense", NULL, false, attack_senseless_start },
+	{ "broken as soon as connected", NULL, false, attack_broken_at_once },
+	{ "the backend's words of the header", NULL, false,
+	    attack_own_header },
+	{ "scribbling all over the ring", NULL, true, attack_scribble },
+	{ "requests that change", NULL, false, attack_flipping },
+	{ "answers that nobody reads", NULL, false, attack_never_reads },
+	{ "the ring as a data page", NULL, false, attack_ring_as_data },
+	{ "a ring of one page sixteen times", NULL, false,
+	    attack_same_page_twice },
+	{ "every bad field", NULL, false, attack_fields },
+	{ "every pair of sectors", NULL, false, attack_segments },
+	{ "writes to a read-only disk", "raw,readonly=on:%s", false,
+	    attack_read_only },
+	{ "discards of what is not there", NULL, false, attack_discards },
+	{ "the end of an odd image", "raw:%s.odd", false, attack_odd_size },
+	{ "bad grants", NULL, false, attack_grants },
+	{ "one bad segment of eleven", NULL, false, attack_one_bad_segment },
+	{ "copies that fail", NULL, true, attack_copy_faults },
+	{ "floods", NULL, true, attack_floods },
+	{ "an event storm", NULL, false, attack_event_storm },
+	{ "an event storm on a broken ring", NULL, false,
+	    attack_storm_when_broken },
+	{ "a port closed under the backend", NULL, false,
+	    attack_port_closed },
+	{ "nodes of every kind", NULL, false, attack_nodes },
+	{ "nodes of the toolstack", NULL, false, attack_links },
+	{ "rings that cannot be mapped", NULL, false, attack_bad_ring },
+	{ "states at full speed", NULL, false, attack_states },
+	{ "ring nodes at full speed", NULL, false, attack_ring_nodes },
+	{ "a thousand connections", NULL, true, attack_reconnects },
+	{ "broken connections", NULL, false, attack_broken_reconnects },
+	{ "closed with requests in flight", NULL, true,
+	    attack_left_in_flight },
+	{ "copies that block", NULL, true, attack_slow_copies },
+	{ "broken while no ringbackd runs", NULL, false, attack_unseen },
+	{ "a domain that dies in flight", NULL, true, attack_dies_in_flight },
+};
+
+#define NR	(sizeof(attacks) / sizeof(attacks[0]))
+
+/* ---- the guest beside --------------------------------------------------- */
+
+struct watcher {
+	pthread_t	 thread;
+	atomic_bool	 stop;
+	uint64_t	 stall_ms;	/* longest time without an answer */
+	uint64_t	 answered;
+	bool		 failed;
+};
+
+static void *
+watcher_main(void *arg)
+{
+	struct watcher		*w = arg;
+	const struct page	*page;
+	uint64_t		 last = 0, n, at = now_ms(), now;
+
+	if (page_open(world.other_page, &page) < 0) {
+		w->failed = true;
+		return NULL;
+	}
+	while (!atomic_load(&w->stop)) {
+		n = *(volatile const uint64_t *)
+		    &page->queue[0].stats.reqs_answered;
+		now = now_ms();
+		if (now - at > w->stall_ms)
+			w->stall_ms = now - at;
+		if (n != last) {
+			w->answered += n - last;
+			last = n;
+			at = now;
+		}
+		sleep_ms(5);
+	}
+	page_close(page);
+	return NULL;
+}
+
+/* ---- one attack --------------------------------------------------------- */
+
+/* What must be the same afterwards. */
+struct before {
+	struct usage	 daemon;
+	unsigned long	 lines;
+	uint64_t	 sum;
+};
+
+static int
+look(struct before *b)
+{
+	b->lines = log_lines();
+	b->sum = image_sum();
+	return usage_get(world.daemon, &b->daemon);
+}
+
+static int
+compare(const struct before *b, const struct attack *a)
+{
+	unsigned long	lines = log_lines() - b->lines;
+	int		rc = usage_same("ringbackd", &b->daemon, world.daemon);
+
+	if (kill(world.daemon, 0) != 0)
+		rc = fail("ringbackd has ended");
+	if (lines > LINES_MAX)
+		rc = fail("the log has grown by %lu lines", lines);
+	if (!a->writes && image_sum() != b->sum)
+		rc = fail("the image has changed");
+	return rc;
+}
+
+static int
+attack(struct enemy *e, const struct attack *a, bool detach)
+{
+	char	spec[256];
+	int	rc;
+
+	/* The table's own, not a user's. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(spec, sizeof(spec), a->spec != NULL ? a->spec : "raw:%s",
+	    world.image);
+#pragma GCC diagnostic pop
+	rc = enemy_new(e, spec);
+	if (rc == 0)
+		rc = a->run(e);
+	if ((detach ? enemy_detach(e) : enemy_destroy(e)) < 0)
+		rc = -1;
+	return rc;
+}
+
+/* Attacks that end by detaching and by destroying the domain take turns. */
+static int
+run(unsigned n)
+{
+	const struct attack	*a = &attacks[n];
+	struct enemy		*e = calloc(1, sizeof(*e));
+	uint64_t		 began = now_ms();
+	struct watcher		 w = { 0 };
+	struct before		 b;
+	bool			 detach = n % 2 == 0 && n != NR - 1;
+	int			 rc;
+
+	if (e == NULL || look(&b) < 0 ||
+	    pthread_create(&w.thread, NULL, watcher_main, &w) != 0) {
+		free(e);
+		return fail("cannot begin: %s", a->name);
+	}
+	e->domid = FIRST_DOMID + n;
+	rc = attack(e, a, detach);
+	atomic_store(&w.stop, true);
+	pthread_join(w.thread, NULL);
+	if (compare(&b, a) < 0)
+		rc = -1;
+	if (w.failed || w.answered == 0 || w.stall_ms > STALL_MAX_MS)
+		rc = fail("the other guest got %lu answers, none for %lu ms",
+		    (unsigned long)w.answered, (unsigned long)w.stall_ms);
+	printf("%s %s (%lu ms)\n", rc == 0 ? "ok" : "FAIL", a->name,
+	    (unsigned long)(now_ms() - began));
+	fflush(stdout);
+	free(e);
+	return rc;
+}
+
+static bool
+wanted(const char *name, char **words)
+{
+	if (*words == NULL)
+		return true;
+	for (; *words != NULL; words++)
+		if (strstr(name, *words) != NULL)
+			return true;
+	return false;
+}
+
+static const struct option options[] = {
+	{ "run-dir", required_argument, NULL, 'r' },
+	{ "ringback", required_argument, NULL, 'c' },
+	{ "image", required_argument, NULL, 'i' },
+	{ "log", required_argument, NULL, 'l' },
+	{ "daemon", required_argument, NULL, 'd' },
+	{ "other", required_argument, NULL, 'o' },
+	{ "other-page", required_argument, NULL, 'p' },
+	{ "soak", no_argument, NULL, 's' },
+	{ NULL, 0, NULL, 0 }
+};
+
+/* Where the text of an option goes. */
+static const char **
+option_text(int c)
+{
+	switch (c) {
+	case 'r':
+		return &world.run_dir;
+	case 'c':
+		return &world.ringback;
+	case 'i':
+		return &world.image;
+	case 'l':
+		return &world.log;
+	case 'o':
+		return &world.other;
+	case 'p':
+		return &world.other_page;
+	default:
+		return NULL;
+	}
+}
+
+static int
+parse(int argc, char **argv)
+{
+	int	c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (c == 's')
+			world.soak = true;
+		else if (c == 'd')
+			world.daemon = atoi(optarg);
+		else if (option_text(c) != NULL)
+			*option_text(c) = optarg;
+		else
+			return -1;
+	}
+	return world.run_dir != NULL && world.ringback != NULL &&
+	    world.image != NULL && world.log != NULL && world.daemon > 0 &&
+	    world.other != NULL && world.other_page != NULL ? 0 : -1;
+}
+
+int
+main(int argc, char **argv)
+{
+	unsigned	i, bad = 0, did = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (parse(argc, argv) < 0) {
+		fprintf(stderr, "hostile: started wrongly, see main.c\n");
+		return 2;
+	}
+	for (i = 0; i < NR; i++) {
+		if (!wanted(attacks[i].name, argv + optind))
+			continue;
+		did++;
+		if (run(i) < 0)
+			bad++;
+	}
+	return did == 0 || bad > 0 ? 1 : 0;
+}
