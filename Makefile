@@ -219,14 +219,11 @@ $(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy life main request ring v
 	$(LINK)
 TESTS += tests/test_hostile.sh
 CHECK_NEEDS += $(O)/hostile
-
-# Guests that mean harm.
-$(O)/hostile: LIBS = -lxenstore -ljansson -pthread
-$(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy life main request ring view) \
-    $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
-	$(LINK)
-TESTS += tests/test_hostile.sh
-CHECK_NEEDS += $(O)/hostile
+soak: soak-hostile
+soak-hostile: ## guests that mean harm, for about 5 minutes
+soak-hostile: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/hostile
+	$(Q)O=$(O) SOAK=1 sh tests/test_hostile.sh
+.PHONY: soak soak-hostile
 
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
