@@ -147,8 +147,11 @@ watch_event(struct supervisor *sup, const char *path, const char *token)
 		touch_all(sup);
 	} else if (xenstore_parse_id(token, '/', &domid, &devid) == 0) {
 		v = vbd_find(sup, domid, devid);
-		if (v != NULL)
-			vbd_touch(v);
+		if (v == NULL)
+			return;
+		/* Closed and Initialising again may have become one event. */
+		v->now.spent = false;
+		vbd_touch(v);
 	}
 }
 

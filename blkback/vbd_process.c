@@ -137,11 +137,34 @@ vbd_remove_page(struct vbd *v)
 		log_error(-errno, "%s: cannot remove %s", v->name, path);
 }
 
+/*
+ * Of a process that was found running and has said nothing of use, as one of
+ * another release would: it must not serve on beside its successor.
+ */
+static pid_t
+page_pid(struct vbd *v)
+{
+	const struct page *page;
+	char path[128];
+	pid_t pid;
+
+	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
+	    v->devid, "page");
+	if (page_open(path, &page) < 0)
+		return 0;
+	pid = page->header.pid;		/* process_kill() looks who that is */
+	page_close(page);
+	return pid;
+}
+
 static void
 process_lost(struct vbd *v, const char *what)
 {
 	bool closing = v->proc.closing;
+	bool found = v->adopting && !v->proc.hello;
 
+	if (!closing && v->proc.pid == 0)
+		v->proc.pid = page_pid(v);
 	if (!closing)
 		process_kill(&v->proc, v->domid, v->devid);
 	v->io = sd_event_source_disable_unref(v->io);
@@ -151,6 +174,16 @@ process_lost(struct vbd *v, const char *what)
 	v->adopting = false;
 	v->lock_wait = false;
 	v->lock_deadline = 0;
+	if (!closing && found) {
+		/* It was about to end when we came: as if it had not been. */
+		log_error(0, "%s: process %d, found running, %s", v->name,
+		    (int)v->last_pid, what);
+		v->looked = false;
+		v->now.image = IMAGE_NONE;
+		v->now.link = LINK_DOWN;
+		vbd_touch(v);
+		return;
+	}
 	if (!closing) {
 		disk_died(v, what);
 		return;

@@ -11,6 +11,8 @@
  *   connectdie     die at CONNECT            connecthang
  *   drainhang      answer DISCONNECT or CLOSE at last
  *   broken         BROKEN after CONNECTED    junk      after it, a bad message
+ *   hellodie       die when a second      hellojunk  ... or greet it with a
+ *                  supervisor connects               bad message
  *   flood          after it, answers that nobody asked for, for ever
  *
  * "At last" is when the file <run dir>/go appears.
@@ -237,6 +239,19 @@ check_descriptors(void)
 		told("NOTIFY_SOCKET is set");
 }
 
+static void
+greet(int fd)
+{
+	bool again = phase != PHASE_EMPTY;
+
+	if (again && asked("hellodie"))
+		raise(SIGKILL);
+	if (again && asked("hellojunk") &&
+	    send(fd, "junk", 4, MSG_NOSIGNAL) < 0)
+		exit(1);
+	say(fd, MSG_HELLO, 0, "");
+}
+
 int
 disk_main(const char *run_dir, unsigned d, uint32_t v)
 {
@@ -258,7 +273,7 @@ disk_main(const char *run_dir, unsigned d, uint32_t v)
 			p[1].fd = accept4(MESSAGE_DISK_FD, NULL, NULL,
 			    SOCK_CLOEXEC);
 			if (p[1].fd >= 0)
-				say(p[1].fd, MSG_HELLO, 0, "");
+				greet(p[1].fd);
 			p[0].fd = -1;
 		} else if (p[1].revents != 0) {
 			rc = message_recv(p[1].fd, &m);

@@ -118,6 +118,30 @@ test_both_killed(void **state)
 	assert_int_equal(state_of(r, by_hand(XVDB)), 4);
 }
 
+/* A process that dies, or makes no sense, when it is found. */
+static void
+test_found_useless(void **state)
+{
+	struct rig *r = *state;
+	pid_t b, c;
+
+	attach_b(r, ATTACH_B("null:hellodie"));
+	ask_ok(r, ATTACH("xvdc", "null:hellojunk", ", \"wait\": false"));
+	fe_connect(r, "ringback", XVDC);
+	b = disk_pid(r, XVDB);
+	c = disk_pid(r, XVDC);
+	rig_signal(r, SIGTERM);
+	rig_start(r);
+	await_told(r, XVDB, "resume=1", 1);
+	await_told(r, XVDB, "CONNECT abi", 2);
+	await_told(r, XVDC, "resume=1", 1);
+	await_told(r, XVDC, "CONNECT abi", 2);
+	assert_int_equal(state_of(r, by_hand(XVDB)), 4);
+	assert_int_equal(state_of(r, by_hand(XVDC)), 4);
+	UNTIL(kill(b, 0) != 0);
+	UNTIL(kill(c, 0) != 0);
+}
+
 /* What happened while nobody looked. */
 static void
 test_found_changed(void **state)
@@ -508,6 +532,7 @@ main(void)
 		RIG_TEST(test_stopped_while_asked),
 		RIG_TEST(test_supervisor_killed), RIG_TEST(test_both_killed),
 		RIG_TEST(test_found_changed),
+		RIG_TEST(test_found_useless),
 		RIG_TEST(test_other_kinds_are_left_alone),
 		RIG_TEST(test_descriptors),
 		RIG_TEST(test_command_line),
