@@ -478,8 +478,28 @@ figures() {
 
 machine_start
 guest_start 7 || exit 1
+# A guest that comes, works, reconnects as others would, and goes.
+short_life() {
+	"$O/loopfront" run --domid 9 --name brief --vdev xvda --reconnect 14 \
+	    --vary --rw randrw --bs 20k --depth 8 --ios 60 --verify --zeroed \
+	    --check-padding >"$dir/job" 2>&1 &
+	job=$!
+	new_image "$dir/f.img" 16m
+	wait_until 5 xenstore-exists /local/domain/9/name
+	check "attach to a guest for one job" rb attach brief xvda \
+	    "raw:$dir/f.img"
+	if wait $job; then
+		ok "15 connections, 3 layouts, 5 ring orders"
+	else
+		bad "15 connections" "$(cat "$dir/job")"
+	fi
+	wait_until 5 no_disk_process
+	wait_until 5 no_nodes 9
+	nothing_left "it took its disk with it" 7
+}
+
 for part in matrix refusals detach_in_use daemon_restarts disk_process_dies \
-    guest_dies storage_fails side_by_side as_xl figures; do
+    guest_dies short_life storage_fails side_by_side as_xl figures; do
 	if ! guest 7 list >/dev/null || ! kill -0 "$daemon"; then
 		bad "$part: guest 7 or ringbackd is dead"
 		break

@@ -299,6 +299,11 @@ jobs(struct domain *d, const struct options *o)
 		if (rc < 0 || i == o->reconnect)
 			break;
 		rc = vbd_shut(v, o->wait);
+		if (o->vary) {
+			v->opt.abi = (v->opt.abi + 1) % 3;
+			v->opt.order = (v->opt.order + 1) %
+			    (FRONT_MAX_ORDER + 1);
+		}
 		if (rc == 0)
 			rc = vbd_reopen(v, o->wait);
 	}

@@ -46,6 +46,7 @@ static const struct definition {
 
 	{ "vdev", IN_RUN, STRING, AT(vdev), 0, 0, NULL,
 	  "the disk, xvda or a number (the first that appears)" },
+	{ "devid", IN_RUN, STRING, AT(vdev), 0, 0, NULL, "the same" },
 	{ "abi", IN_CONNECT, WORD, AT(abi), 0, 0, abi_words,
 	  "layout of the ring: native (no protocol node)" },
 	{ "ring-order", IN_CONNECT, UINT, AT(order), 0, FRONT_MAX_ORDER, NULL,
@@ -107,6 +108,8 @@ static const struct definition {
 	  "connect and close, no I/O" },
 	{ "reconnect", IN_RUN, UINT, AT(reconnect), 0, 1000000, NULL,
 	  "close, connect and do the I/O again, so many times (0)" },
+	{ "vary", IN_RUN, FLAG, AT(vary), 0, 0, NULL,
+	  "... each time with another layout and ring order" },
 	{ "leave-open", IN_RUN, FLAG, AT(leave_open), 0, 0, NULL,
 	  "end without closing, as a guest that is destroyed" },
 };

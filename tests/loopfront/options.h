@@ -65,6 +65,7 @@ struct options {
 	/* loopfront run */
 	bool		 connect_only;
 	unsigned	 reconnect;
+	bool		 vary;
 	bool		 leave_open;
 };
 
