@@ -174,6 +174,19 @@ slot_unanswered(const struct queue *q, const struct page_slot *slot)
 	}
 }
 
+/*
+ * The index of an answer that was never committed will be another answer's:
+ * should we die as well, this one must not pass for answered.  Any index below
+ * req_cons says "taken", and this one says "not answered" in either state.
+ */
+static void
+slot_take_again(const struct queue *q, struct page_slot *slot)
+{
+	slot->index = q->ring.req_cons - 1;
+	atomic_store_explicit(&slot->state, PAGE_SLOT_TAKEN,
+	    memory_order_release);
+}
+
 /* Take up what the predecessor had in its hands. */
 static int
 queue_resume(struct queue *q, enum resume_mode resume)
@@ -190,6 +203,7 @@ queue_resume(struct queue *q, enum resume_mode resume)
 			STAILQ_INSERT_TAIL(&q->free, req, link);
 			continue;
 		}
+		slot_take_again(q, req->slot);
 		q->inflight++;
 		request_admit(q, req, resume == RESUME_FAIL);
 	}
