@@ -661,6 +661,9 @@ on_worker(struct disk *d)
 		return;
 
 	d->posted = CMD_NONE;
+	/* What HELLO says of it from now on: nothing is left to be done. */
+	if (done == CMD_CONNECT && d->error == 0)
+		d->open.resume = RESUME_NO;
 	answer(d, done == CMD_CONNECT ? MSG_CONNECTED : MSG_DISCONNECTED,
 	    d->error, d->why);
 	tell_broken(d);

@@ -432,8 +432,8 @@ read_guest(const struct frontend_reader *r, const char *node, char *buf,
 	    buf, size);
 }
 
-static int
-read_ring(struct vbd *v, struct message_connect *c, char why[WHY_MAX])
+int
+vbd_read_ring(struct vbd *v, struct message_connect *c, char why[WHY_MAX])
 {
 	struct reader r = { { read_guest }, v };
 
@@ -450,7 +450,7 @@ read_changed(struct vbd *v)
 	    v->now.link == LINK_UP &&
 	    (v->now.theirs == XenbusStateInitialised ||
 	    v->now.theirs == XenbusStateConnected) &&
-	    read_ring(v, &c, why) == 0 && !frontend_same(&c, &v->ring);
+	    vbd_read_ring(v, &c, why) == 0 && !frontend_same(&c, &v->ring);
 }
 
 /*
@@ -573,7 +573,7 @@ connect_ring(struct vbd *v)
 {
 	char why[WHY_MAX];
 
-	if (read_ring(v, &v->ring, why) < 0)
+	if (vbd_read_ring(v, &v->ring, why) < 0)
 		vbd_link_failed(v, why);
 	else
 		vbd_connect(v);
@@ -630,12 +630,12 @@ want_image(struct vbd *v)
 	if (!v->looked) {
 		if (vbd_adopt(v))
 			return;
-		if (v->now.ours == XenbusStateConnected && !vbd_succeed(v))
+		if (vbd_succeed(v))
+			return;
+		if (v->now.ours == XenbusStateConnected)
 			vbd_set_error(v, "its disk process died while "
 			    "ringbackd was not running; detach it, or restart "
 			    "the guest, to have it opened again");
-		if (v->resume != RESUME_NO)
-			return;
 	}
 	if (v->now.online && (v->now.ours == XenbusStateInitialising ||
 	    v->now.ours == XenbusStateInitWait))

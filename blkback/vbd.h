@@ -81,6 +81,9 @@ void vbd_free(struct vbd *v);
  */
 void vbd_new_orphan(struct supervisor *sup, uint32_t domid, uint32_t devid);
 
+/* The frontend's ring, as it shows it.  0; or -errno and why. */
+int  vbd_read_ring(struct vbd *v, struct message_connect *c, char why[WHY_MAX]);
+
 /* Have it stepped soon, once, however often it is touched until then. */
 void vbd_touch(struct vbd *v);
 void vbd_touch_later(struct vbd *v, uint64_t usec);

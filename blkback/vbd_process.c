@@ -276,7 +276,7 @@ again:
  * its mind meanwhile is noticed.  False when the page tells of none.
  */
 static bool
-read_ring(struct vbd *v)
+read_page(struct vbd *v)
 {
 	const struct page *page;
 	char path[128];
@@ -337,10 +337,31 @@ vbd_open_image(struct vbd *v)
 	start_process(v);
 }
 
+/*
+ * Does the guest have a connection, and does the page file tell of it?  The
+ * ring is the one that the frontend shows: if the page's is another, the
+ * successor refuses it.
+ */
+static bool
+can_succeed(struct vbd *v)
+{
+	char why[WHY_MAX] = "its page file is missing or not one of this "
+	    "version's, or tells of no connection";
+
+	if ((v->now.ours != XenbusStateConnected &&
+	    v->now.ours != XenbusStateClosing) || v->bad_spec[0] != '\0')
+		return false;
+	if (read_page(v) && vbd_read_ring(v, &v->ring, why) == 0)
+		return true;
+	log_error(0, "%s: what was in flight cannot be taken up: %s", v->name,
+	    why);
+	return false;
+}
+
 bool
 vbd_succeed(struct vbd *v)
 {
-	if (v->bad_spec[0] != '\0' || !read_ring(v))
+	if (!can_succeed(v))
 		return false;
 	log_info("%s: its disk process died while ringbackd was not running",
 	    v->name);
@@ -451,6 +472,35 @@ vbd_disconnect(struct vbd *v)
 
 /* ---- what the process says ---------------------------------------------- */
 
+/*
+ * A successor that our predecessor has started, but not brought as far as to
+ * serve the guest: we go on where it stopped.
+ */
+static bool
+adopt_successor(struct vbd *v, const struct message *m)
+{
+	const struct message_hello *h = &m->u.hello;
+
+	if (!v->claimed || h->phase == PHASE_CONNECTED ||
+	    (h->phase == PHASE_OPEN && h->open.resume == RESUME_NO) ||
+	    !can_succeed(v))
+		return false;
+	log_info("%s: found a successor, process %d", v->name, h->pid);
+	v->resume = RESUME_REPLAY;
+	if (h->phase == PHASE_EMPTY) {
+		v->uid = pick_uid(v->sup);
+		send_open(v);
+		return true;
+	}
+	v->resume = h->open.resume;
+	v->uid = h->open.uid;
+	v->open = h->open;
+	v->geometry = m->geometry;
+	v->now.image = IMAGE_OPEN;
+	connect_again(v);
+	return true;
+}
+
 static void
 on_adopted(struct vbd *v, const struct message *m)
 {
@@ -458,6 +508,8 @@ on_adopted(struct vbd *v, const struct message *m)
 
 	v->adopting = false;
 	v->proc.pid = h->pid;
+	if (adopt_successor(v, m))
+		return;
 	v->uid = h->open.uid;
 	v->generation = m->generation;
 	v->now.link = h->phase == PHASE_CONNECTED ? LINK_READY : LINK_DOWN;
@@ -474,7 +526,7 @@ on_adopted(struct vbd *v, const struct message *m)
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
 	if (h->phase == PHASE_CONNECTED) {
-		if (!read_ring(v))
+		if (!read_page(v))
 			log_error(0, "%s: its page file tells of no ring",
 			    v->name);
 		if (v->now.ours != XenbusStateInitWait)
@@ -563,6 +615,9 @@ on_resumed(struct vbd *v, const struct message *m)
 {
 	enum resume_mode mode = v->resume;
 
+	/* It is at what our predecessor asked for: the same connection. */
+	if (m->error == -EBUSY)
+		return 0;
 	v->resume = RESUME_NO;
 	if (m->error < 0) {
 		vbd_link_failed(v, m->why);
