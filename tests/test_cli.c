@@ -361,32 +361,28 @@ test_list(void **state)
 	check(calls, COUNT(calls));
 }
 
-static void
-test_stats(void **state)
-{
-	static const struct call calls[] = {
-		{ { "stats", "web1", "xvda" }, ANSWERS,
-		  "{\"ok\": true, \"stats\": {\"reqs-taken\": 4003, "
-		  "\"reqs-answered\": 4000, \"in-flight\": 3, "
-		  "\"reqs-rejected\": 1, \"reqs-failed\": 2, "
-		  "\"reads\": 3000, \"writes\": 995, \"flushes\": 0, "
-		  "\"read-bytes\": 12288000, \"write-bytes\": 1048576, "
-		  "\"flush-bytes\": 0, \"read-wait-ns\": 300000000, "
-		  "\"write-wait-ns\": 995000, \"flush-wait-ns\": 0, "
-		  "\"read-wait-max-ns\": 1234567, "
-		  "\"write-wait-max-ns\": 5000000000, "
-		  "\"flush-wait-max-ns\": 0, \"barriers\": 4, "
-		  "\"barrier-bytes\": 16384, \"barrier-wait-ns\": 2000000, "
-		  "\"barrier-wait-max-ns\": 1000000, \"discards\": 2, "
-		  "\"discard-bytes\": 1073741824, "
-		  "\"discard-wait-ns\": 20000, "
-		  "\"discard-wait-max-ns\": 15000, \"ios\": 160, "
-		  "\"ios-retried\": 5, \"submits\": 100, \"rounds\": 125, "
-		  "\"copy-calls\": 200, \"copy-segments\": 5000, "
-		  "\"publishes\": 130, \"notifies\": 120, \"events\": 40, "
-		  "\"sleeps\": 7, \"polls\": 8, \"connects\": 2}}",
-		  "{\"op\": \"stats\", \"domain\": \"web1\", "
-		  "\"vdev\": \"xvda\"}", 0,
+static const char busy_answer[] =
+    "{\"ok\": true, \"stats\": {\"reqs-taken\": 4003, "
+    "\"reqs-answered\": 4000, \"in-flight\": 3, "
+    "\"reqs-rejected\": 1, \"reqs-failed\": 2, "
+    "\"reads\": 3000, \"writes\": 995, \"flushes\": 0, "
+    "\"read-bytes\": 12288000, \"write-bytes\": 1048576, "
+    "\"flush-bytes\": 0, \"read-wait-ns\": 300000000, "
+    "\"write-wait-ns\": 995000, \"flush-wait-ns\": 0, "
+    "\"read-wait-max-ns\": 1234567, "
+    "\"write-wait-max-ns\": 5000000000, "
+    "\"flush-wait-max-ns\": 0, \"barriers\": 4, "
+    "\"barrier-bytes\": 16384, \"barrier-wait-ns\": 2000000, "
+    "\"barrier-wait-max-ns\": 1000000, \"discards\": 2, "
+    "\"discard-bytes\": 1073741824, "
+    "\"discard-wait-ns\": 20000, "
+    "\"discard-wait-max-ns\": 15000, \"ios\": 160, "
+    "\"ios-retried\": 5, \"submits\": 100, \"rounds\": 125, "
+    "\"copy-calls\": 200, \"copy-segments\": 5000, "
+    "\"publishes\": 130, \"notifies\": 120, \"events\": 40, "
+    "\"sleeps\": 7, \"polls\": 8, \"connects\": 2}}";
+
+static const char busy_text[] =
 "requests\n"
 "  taken                          4003\n"
 "  answered                       4000\n"
@@ -417,7 +413,16 @@ test_stats(void **state)
 "queue\n"
 "  rounds                          125       32.000 requests per round\n"
 "  polls with work                   8\n"
-"  sleeps                            7\n", { NULL } },
+"  sleeps                            7\n";
+
+static void
+test_stats(void **state)
+{
+	static const struct call calls[] = {
+		{ { "stats", "web1", "xvda" }, ANSWERS,
+		  busy_answer,
+		  "{\"op\": \"stats\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvda\"}", 0, busy_text, { NULL } },
 		{ { "stats", "7", "xvda", "--json" }, ANSWERS,
 		  "{\"ok\": true, \"stats\": {\"reads\": 1}}", NULL, 0,
 		  "{\"ok\":true,\"stats\":{\"reads\":1}}\n", { NULL } },
