@@ -268,10 +268,10 @@ deps-xen: ## ... what check-xen needs
 
 lint: ## look at what no test sees: format, layers, clang-tidy, cppcheck
 lint: deps-lint
-	$(Q)sh tests/check-includes.sh
-	$(Q)sh tests/check-lines.sh
-	$(Q)tests/check-format $(SOURCES)
-	$(Q)sh tests/check-code.sh $(filter %.c,$(SOURCES))
+	$(Q)rc=0; sh tests/check-includes.sh || rc=1; \
+	    sh tests/check-lines.sh || rc=1; \
+	    tests/check-format $(SOURCES) || rc=1; \
+	    sh tests/check-code.sh $(filter %.c,$(SOURCES)) || rc=1; exit $$rc
 
 install: ## install below DESTDIR, PREFIX (/usr/local)
 install: $$(PROGRAMS)
