@@ -49,7 +49,7 @@ hostile() {
 
 machine_start
 head -c 4M /dev/urandom >"$dir/hostile.img"
-head -c 1000000 /dev/urandom >"$dir/hostile.img.odd"
+head -c 1000448 /dev/urandom >"$dir/hostile.img.odd"
 truncate -s 32m "$dir/good.img"
 guest_start 7 || exit 1
 check "attach the disk of the guest beside" \

@@ -13,6 +13,7 @@ struct attack {
 	const char *name;
 	const char *spec;		/* NULL: the image, raw */
 	bool	 writes;		/* the image may change */
+	bool	 gone;			/* its disk may be gone at the end */
 	int	 (*run)(struct enemy *);
 };
 
@@ -48,6 +49,8 @@ int	attack_nodes(struct enemy *);
 int	attack_links(struct enemy *);
 int	attack_bad_ring(struct enemy *);
 int	attack_states(struct enemy *);
+int	attack_detach(struct enemy *);
+int	attack_directory(struct enemy *);
 int	attack_ring_nodes(struct enemy *);
 int	attack_reconnects(struct enemy *);
 int	attack_broken_reconnects(struct enemy *);

@@ -139,7 +139,6 @@ enemy_new(struct enemy *e, const char *spec)
 	    spec);
 	if (ringback(words) < 0)
 		return -1;
-	e->attached = true;
 	return enemy_await(e, XenbusStateInitWait);
 }
 
@@ -162,9 +161,8 @@ enemy_free(struct enemy *e)
 	e->xs = NULL;
 }
 
-/* Neither a process, nor a directory, nor a file. */
-static int
-nothing_left(struct enemy *e)
+int
+enemy_gone(struct enemy *e)
 {
 	uint64_t	until = now_ms() + WAIT_S * 1000;
 	char		page[256];
@@ -190,7 +188,7 @@ int
 enemy_destroy(struct enemy *e)
 {
 	enemy_free(e);
-	return nothing_left(e);
+	return enemy_gone(e);
 }
 
 int
@@ -208,7 +206,7 @@ enemy_detach(struct enemy *e)
 	if (loopguest_grants(e->guest) != 0)
 		rc = fail("%u grants are left", loopguest_grants(e->guest));
 	enemy_free(e);
-	return nothing_left(e) < 0 ? -1 : rc;
+	return enemy_gone(e) < 0 ? -1 : rc;
 }
 
 /* ---- the ring ----------------------------------------------------------- */

@@ -56,7 +56,6 @@ struct enemy {
 	struct loopguest *guest;
 	struct xs_handle *xs;
 	char	 front_dir[96], back_dir[96];
-	bool	 attached;
 
 	/* The ring, once enemy_ring() has made one. */
 	bool	 ring;
@@ -89,6 +88,9 @@ int	enemy_new(struct enemy *, const char *spec);
 int	enemy_destroy(struct enemy *);
 /* The disk is detached, and everything is given back. */
 int	enemy_detach(struct enemy *);
+
+/* Neither a process, nor a directory, nor a file is left of its disk. */
+int	enemy_gone(struct enemy *);
 
 int	enemy_write(struct enemy *, const char *node, const char *value);
 int	enemy_remove(struct enemy *, const char *node);

@@ -310,34 +310,148 @@ attack_bad_ring(struct enemy *e)
 
 /* ---- states ------------------------------------------------------------- */
 
-/* As fast as xenstored takes them, in any order, and things that are none. */
-int
-attack_states(struct enemy *e)
-{
-	static const char	*const junk[] = {
-		"", "-1", "7", "99999999999", "4x", "\xff", "04",
-	};
-	uint64_t		 until = now_ms() + (world.soak ? 60000 : 1500);
-	uint32_t		 random = 88172645;
-	char			 value[16];
-	int			 rc;
+/* Writes its state from a thread of its own, as fast as xenstored takes it. */
+struct writer {
+	pthread_t	 thread;
+	atomic_bool	 stop;
+	char		 path[128];
+	bool		 closed;	/* always 6; else anything */
+	unsigned	 writes;
+};
 
-	if (enemy_ring(e, FRONT_X86_64, 1) < 0)
-		return -1;
-	while (now_ms() < until) {
+static const char *
+any_state(uint32_t random)
+{
+	static const char	*const states[] = {
+		"0", "1", "2", "3", "4", "5", "6", "1", "3", "4", "5", "6",
+		"3", "4", "6", "1",
+	};
+	static const char	*const junk[] = {
+		"", "-1", "7", "99999999999", "4x", "\xff", "04", " 4",
+	};
+
+	return (random & 15) == 0 ? junk[random >> 4 & 7] :
+	    states[random >> 4 & 15];
+}
+
+static void *
+writer_main(void *arg)
+{
+	struct writer		*w = arg;
+	struct xs_handle	*xs = xs_open(0);
+	const char		*value;
+	uint32_t		 random = 88172645;
+
+	while (xs != NULL && !atomic_load(&w->stop)) {
 		random ^= random << 13;
 		random ^= random >> 17;
 		random ^= random << 5;
-		snprintf(value, sizeof(value), "%u", (random >> 4) % 7);
-		rc = enemy_write(e, "state", (random & 15) == 0 ?
-		    junk[(random >> 8) % 7] : value);
-		if (rc < 0)
-			return -1;
+		value = w->closed ? "6" : any_state(random);
+		if (xs_write(xs, XBT_NULL, w->path, value,
+		    (unsigned)strlen(value)))
+			w->writes++;
 		/* Now and then long enough to get somewhere. */
-		if ((random >> 12 & 63) == 0)
+		if (!w->closed && (random >> 12 & 31) == 0)
 			sleep_ms(random >> 20 & 7);
 	}
+	if (xs != NULL)
+		xs_close(xs);
+	return NULL;
+}
+
+static int
+writer_start(struct writer *w, struct enemy *e, bool closed)
+{
+	memset(w, 0, sizeof(*w));
+	w->closed = closed;
+	snprintf(w->path, sizeof(w->path), "%s/state", e->front_dir);
+	return pthread_create(&w->thread, NULL, writer_main, w) == 0 ? 0 :
+	    fail("start a thread");
+}
+
+static int
+writer_stop(struct writer *w)
+{
+	atomic_store(&w->stop, true);
+	pthread_join(w->thread, NULL);
+	return w->writes > 100 ? 0 : fail("only %u writes", w->writes);
+}
+
+/* Another disk comes and goes; in how many milliseconds, or -1. */
+static int
+another_disk(void)
+{
+	uint64_t	began = now_ms();
+	char		words[256];
+
+	snprintf(words, sizeof(words), "attach %s xvdb null:64M",
+	    world.other);
+	if (ringback("list") < 0 || ringback(words) < 0)
+		return -1;
+	snprintf(words, sizeof(words), "detach %s xvdb", world.other);
+	return ringback(words) < 0 || ringback("list") < 0 ? -1 :
+	    (int)(now_ms() - began);
+}
+
+/* In any order, and things that are none. */
+int
+attack_states(struct enemy *e)
+{
+	uint64_t	until = now_ms() + (world.soak ? 60000 : 2000);
+	struct writer	w;
+	unsigned	i;
+	int		ms = 0;
+
+	if (enemy_ring(e, FRONT_X86_64, 1) < 0 ||
+	    writer_start(&w, e, false) < 0)
+		return -1;
+	for (i = 0; i < 3 && ms >= 0; i++) {
+		ms = another_disk();
+		if (ms > 3000)
+			ms = fail("another disk took %d ms", ms);
+	}
+	while (ms >= 0 && now_ms() < until)
+		sleep_ms(10);
+	if (writer_stop(&w) < 0 || ms < 0)
+		return -1;
 	return enemy_recover(e) < 0 || honest(e) < 0 ? -1 : 0;
+}
+
+/* It goes on writing while its disk is taken away, and after. */
+int
+attack_detach(struct enemy *e)
+{
+	struct writer	w;
+	char		words[64];
+	int		rc;
+
+	if (honest(e) < 0 || writer_start(&w, e, true) < 0)
+		return -1;
+	snprintf(words, sizeof(words), "detach %u xvda", e->domid);
+	rc = ringback(words);
+	if (writer_stop(&w) < 0)
+		rc = -1;
+	return rc;
+}
+
+/* The guest owns its directory, and removes it under a disk in use. */
+int
+attack_directory(struct enemy *e)
+{
+	uint32_t	ref = enemy_grant(e, 0, false);
+
+	if (enemy_connect(e, FRONT_X86_64, 0) < 0 ||
+	    enemy_remove(e, "state") < 0 ||
+	    enemy_await(e, XenbusStateClosed) < 0 || enemy_recover(e) < 0 ||
+	    enemy_connect(e, FRONT_X86_64, 0) < 0)
+		return -1;
+	loopguest_delay_copy(e->guest, 200);
+	ask_one(e, BLKIF_OP_READ, ref, 0, ANY);
+	enemy_push(e);
+	if (!xs_rm(e->xs, XBT_NULL, e->front_dir))
+		return fail("remove %s: %s", e->front_dir, strerror(errno));
+	/* xl knows nothing of this kind: it is as good as detached. */
+	return enemy_gone(e);
 }
 
 /* Connected, and the ring's nodes change all the time. */
@@ -454,7 +568,7 @@ attack_slow_copies(struct enemy *e)
 	unsigned	delay = world.soak ? 30000 : 3000;
 	uint32_t	ref = enemy_grant(e, 0, false);
 	uint64_t	began, took;
-	char		words[256];
+	char		words[64];
 	int		rc = 0;
 
 	if (enemy_connect(e, FRONT_X86_64, 0) < 0)
@@ -464,12 +578,7 @@ attack_slow_copies(struct enemy *e)
 	ask_one(e, BLKIF_OP_WRITE, ref, 0, BLKIF_RSP_OKAY);
 	enemy_push(e);
 	sleep_ms(50);
-	snprintf(words, sizeof(words), "attach %s xvdb null:64M",
-	    world.other);
-	if (ringback("list") < 0 || ringback(words) < 0)
-		rc = -1;
-	snprintf(words, sizeof(words), "detach %s xvdb", world.other);
-	if (ringback(words) < 0 || ringback("list") < 0)
+	if (another_disk() < 0)
 		rc = -1;
 	snprintf(words, sizeof(words), "stats %u xvda", e->domid);
 	if (ringback(words) < 0)

@@ -31,47 +31,54 @@
 #define STALL_MAX_MS	1500u		/* on a machine that does much else */
 #endif
 
+#define SAME	NULL, false, false
+#define WRITES	NULL, true, false
+
 static const struct attack attacks[] = {
-	{ "a producer far ahead", NULL, false, attack_far_ahead },
-	{ "a producer one too far", NULL, false, attack_one_too_many },
-	{ "a producer that goes back", NULL, false, attack_backwards },
-	{ "indices without sense", NULL, false, attack_senseless_start },
-	{ "broken as soon as connected", NULL, false, attack_broken_at_once },
-	{ "the backend's words of the header", NULL, false,
-	    attack_own_header },
-	{ "scribbling all over the ring", NULL, true, attack_scribble },
-	{ "requests that change", NULL, false, attack_flipping },
-	{ "answers that nobody reads", NULL, false, attack_never_reads },
-	{ "the ring as a data page", NULL, false, attack_ring_as_data },
-	{ "a ring of one page sixteen times", NULL, false,
-	    attack_same_page_twice },
-	{ "every bad field", NULL, false, attack_fields },
-	{ "every pair of sectors", NULL, false, attack_segments },
-	{ "writes to a read-only disk", "raw,readonly=on:%s", false,
+	{ "a producer far ahead", SAME, attack_far_ahead },
+	{ "a producer one too far", SAME, attack_one_too_many },
+	{ "a producer that goes back", SAME, attack_backwards },
+	{ "indices without sense", SAME, attack_senseless_start },
+	{ "broken as soon as connected", SAME, attack_broken_at_once },
+	{ "the backend's words of the header", SAME, attack_own_header },
+	{ "scribbling all over the ring", WRITES, attack_scribble },
+	{ "requests that change", SAME, attack_flipping },
+	{ "answers that nobody reads", SAME, attack_never_reads },
+	{ "the ring as a data page", SAME, attack_ring_as_data },
+	{ "a ring of one page sixteen times", SAME, attack_same_page_twice },
+	{ "every bad field", SAME, attack_fields },
+	{ "every pair of sectors", SAME, attack_segments },
+	{ "writes to a read-only disk", "raw,readonly=on:%s", false, false,
 	    attack_read_only },
-	{ "discards of what is not there", NULL, false, attack_discards },
-	{ "the end of an odd image", "raw:%s.odd", false, attack_odd_size },
-	{ "bad grants", NULL, false, attack_grants },
-	{ "one bad segment of eleven", NULL, false, attack_one_bad_segment },
-	{ "copies that fail", NULL, true, attack_copy_faults },
-	{ "floods", NULL, true, attack_floods },
-	{ "an event storm", NULL, false, attack_event_storm },
-	{ "an event storm on a broken ring", NULL, false,
-	    attack_storm_when_broken },
-	{ "a port closed under the backend", NULL, false,
-	    attack_port_closed },
-	{ "nodes of every kind", NULL, false, attack_nodes },
-	{ "nodes of the toolstack", NULL, false, attack_links },
-	{ "rings that cannot be mapped", NULL, false, attack_bad_ring },
-	{ "states at full speed", NULL, false, attack_states },
-	{ "ring nodes at full speed", NULL, false, attack_ring_nodes },
-	{ "a thousand connections", NULL, true, attack_reconnects },
-	{ "broken connections", NULL, false, attack_broken_reconnects },
-	{ "closed with requests in flight", NULL, true,
-	    attack_left_in_flight },
-	{ "copies that block", NULL, true, attack_slow_copies },
-	{ "broken while no ringbackd runs", NULL, false, attack_unseen },
-	{ "a domain that dies in flight", NULL, true, attack_dies_in_flight },
+	{ "discards of what is not there", SAME, attack_discards },
+	{ "the end of an odd image", "raw:%s.odd", false, false,
+	    attack_odd_size },
+	{ "bad grants", SAME, attack_grants },
+	{ "one bad segment of eleven", SAME, attack_one_bad_segment },
+	{ "copies that fail", WRITES, attack_copy_faults },
+	{ "floods", WRITES, attack_floods },
+	{ "floods, with little memory", "raw,memory=64k,merge=0:%s", true,
+	    false, attack_floods },
+	{ "an event storm", SAME, attack_event_storm },
+	{ "an event storm, without polling", "raw,poll=off:%s", false, false,
+	    attack_event_storm },
+	{ "an event storm on a broken ring", SAME, attack_storm_when_broken },
+	{ "a port closed under the backend", SAME, attack_port_closed },
+	{ "nodes of every kind", SAME, attack_nodes },
+	{ "nodes of the toolstack", SAME, attack_links },
+	{ "rings that cannot be mapped", SAME, attack_bad_ring },
+	{ "states at full speed", SAME, attack_states },
+	{ "ring nodes at full speed", SAME, attack_ring_nodes },
+	{ "a state written while it is detached", NULL, false, true,
+	    attack_detach },
+	{ "a directory removed in use", NULL, false, true, attack_directory },
+	{ "a thousand connections", WRITES, attack_reconnects },
+	{ "broken connections", SAME, attack_broken_reconnects },
+	{ "closed with requests in flight", WRITES, attack_left_in_flight },
+	{ "copies that block", WRITES, attack_slow_copies },
+	{ "broken while no ringbackd runs", SAME, attack_unseen },
+	{ "a domain that dies in flight", NULL, true, true,
+	    attack_dies_in_flight },
 };
 
 #define NR	(sizeof(attacks) / sizeof(attacks[0]))
@@ -175,7 +182,7 @@ run(unsigned n)
 	uint64_t		 began = now_ms();
 	struct watcher		 w = { 0 };
 	struct before		 b;
-	bool			 detach = n % 2 == 0 && n != NR - 1;
+	bool			 detach = n % 2 == 0 && !a->gone;
 	int			 rc;
 
 	if (e == NULL || look(&b) < 0 ||

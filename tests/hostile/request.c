@@ -204,7 +204,7 @@ attack_discards(struct enemy *e)
 	return 0;
 }
 
-/* An image that ends in the middle of a sector, and of a page. */
+/* An image that ends in the middle of a page. */
 int
 attack_odd_size(struct enemy *e)
 {
