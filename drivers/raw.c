@@ -199,13 +199,18 @@ raw_read_size(struct raw_image *r, char why[WHY_MAX])
 	if (!r->device)
 		size = (uint64_t)st.st_size;
 
-	size -= size % SECTOR;
 	if (size == 0) {
-		why_set(why, "open %.200s: it is empty (less than 512 bytes); "
-		    "%s", r->path, r->device ? "activate the volume or insert "
-		    "the medium" : "give it its size, for instance with "
-		    "'truncate -s 10G'");
+		why_set(why, "open %.200s: it is empty; %s", r->path,
+		    r->device ? "activate the volume or insert the medium" :
+		    "give it its size, for instance with 'truncate -s 10G'");
 		return -ENODATA;
+	}
+	/* Its last bytes could not be had by the guest; better say so. */
+	if (size % SECTOR != 0) {
+		why_set(why, "open %.200s: its %llu bytes are not a multiple of "
+		    "512; make it longer with 'truncate -s %%512', if it is an "
+		    "image at all", r->path, (unsigned long long)size);
+		return -EINVAL;
 	}
 	r->img.size = size;
 	return 0;

@@ -93,9 +93,9 @@ become_empty(void)
 }
 
 static void
-become_tiny(void)
+become_odd(void)
 {
-	assert_int_equal(truncate(file, 511), 0);
+	assert_int_equal(truncate(file, 1023), 0);
 }
 
 static void
@@ -214,8 +214,9 @@ static const struct {
 	    { "No such file", "check the path" } },
 	{ become_empty,        false, -ENODATA,
 	    { "is empty", "truncate -s" } },
-	{ become_tiny,         true,  -ENODATA,
-	    { "is empty", "truncate -s" } },
+	{ become_odd,          true,  -EINVAL,
+	    { "1023 bytes are not a multiple of 512",
+	    "truncate -s %512" } },
 	{ become_file_in_proc, true,  -EINVAL,
 	    { "O_DIRECT", "move the image" } },
 };
@@ -315,8 +316,7 @@ static void
 test_sizes(void **state)
 {
 	static const struct { off_t file, size; } sizes[] = {
-		{ 512, 512 }, { 1023, 512 }, { 1024, 1024 },
-		{ 10 * MiB + 511, 10 * MiB },
+		{ 512, 512 }, { 1024, 1024 }, { 10 * MiB, 10 * MiB },
 		{ (off_t)1 << 42, (off_t)1 << 42 },
 	};
 	struct rig_io *rio;
@@ -335,7 +335,7 @@ test_sizes(void **state)
 		assert_int_equal(rig_do(rio), 0);
 		rig_close(&rig);
 
-		/* The disk does not grow over the rest. */
+		/* The disk does not grow. */
 		assert_int_equal(stat(file, &st), 0);
 		assert_int_equal(st.st_size, sizes[i].file);
 	}
