@@ -64,13 +64,23 @@ int
 byhand_find_domain(struct supervisor *sup, const char *domain,
     uint32_t *domid, char why[WHY_MAX])
 {
-	if (xenstore_parse_u32(domain, UINT16_MAX, domid) < 0)
-		return find_by_name(sup, domain, domid, why);
-	if (domain_runs(sup, XBT_NULL, *domid))
-		return 0;
-	snprintf(why, WHY_MAX, "there is no running domain %u; see xl list",
-	    *domid);
-	return -ESRCH;
+	int rc = 0;
+
+	sup->xs.error = 0;
+	if (xenstore_parse_u32(domain, UINT16_MAX, domid) < 0) {
+		rc = find_by_name(sup, domain, domid, why);
+	} else if (!domain_runs(sup, XBT_NULL, *domid)) {
+		snprintf(why, WHY_MAX, "there is no running domain %u; see xl "
+		    "list", *domid);
+		rc = -ESRCH;
+	}
+	/* Not found, or not to be seen? */
+	if (rc < 0 && sup->xs.error != 0) {
+		rc = sup->xs.error;
+		snprintf(why, WHY_MAX, "cannot look for domain %.64s in "
+		    "xenstore: %s; try again", domain, strerror(-rc));
+	}
+	return rc;
 }
 
 static int
@@ -79,6 +89,7 @@ check_free(struct supervisor *sup, uint32_t domid, uint32_t devid,
 {
 	char path[64], text[16];
 	struct vbd *v;
+	int rc;
 
 	v = vbd_find(sup, domid, devid);
 	if (v != NULL) {
@@ -91,8 +102,13 @@ check_free(struct supervisor *sup, uint32_t domid, uint32_t devid,
 	}
 	snprintf(path, sizeof(path), "/local/domain/%u/device/vbd/%u", domid,
 	    devid);
-	if (xenstore_read(&sup->xs, XBT_NULL, path, "", text, sizeof(text)) !=
-	    -ENOENT) {
+	rc = xenstore_read(&sup->xs, XBT_NULL, path, "", text, sizeof(text));
+	if (rc < 0 && rc != -ENOENT && rc != -E2BIG) {
+		snprintf(why, WHY_MAX, "cannot read %s in xenstore: %s; try "
+		    "again", path, strerror(-rc));
+		return rc;
+	}
+	if (rc != -ENOENT) {
 		snprintf(why, WHY_MAX, "domain %u has a disk %.24s already, of "
 		    "another backend (%s exists); choose another name", domid,
 		    vdev, path);
@@ -194,8 +210,9 @@ create_body(struct xenstore *xs, xs_transaction_t t, void *arg)
 	snprintf(devid, sizeof(devid), "%u", v->devid);
 
 	/* A directory made for a domain that has ended would stay for ever. */
+	xs->error = 0;
 	if (!domain_runs(v->sup, t, v->domid))
-		return -ESRCH;
+		return xs->error != 0 ? xs->error : -ESRCH;
 	rc = xenstore_mkdir(xs, t, v->frontend, v->domid, v->sup->own_domid);
 	if (rc == 0)
 		rc = xenstore_mkdir(xs, t, v->path, v->sup->own_domid,

@@ -159,7 +159,8 @@ static int
 on_xenstore(sd_event_source *source, int fd, uint32_t events, void *arg)
 {
 	struct supervisor *sup = arg;
-	char **event;
+	char **event = NULL;
+	unsigned k;
 	int i;
 
 	(void)source;
@@ -176,9 +177,28 @@ on_xenstore(sd_event_source *source, int fd, uint32_t events, void *arg)
 		watch_event(sup, event[XS_WATCH_PATH], event[XS_WATCH_TOKEN]);
 		free(event);
 	}
-	if (i == 0 && errno != EAGAIN)
+	if (event != NULL || errno == EAGAIN)
+		return 0;
+	if (errno == ENOMEM) {
+		/* libxenstore has thrown it away: whatever it was about. */
+		for (k = 0; k < sup->opt.nr_kinds; k++)
+			scan(sup, sup->opt.kind[k]);
+		touch_all(sup);
+	} else if (i == 0) {
 		sup->xs.lost = true;
+	}
 	return 0;
+}
+
+static int
+on_lifeline(sd_event_source *source, int fd, uint32_t events, void *arg)
+{
+	struct supervisor *sup = arg;
+
+	(void)fd;
+	(void)events;
+	sup->xs.lost = true;		/* see on_done() */
+	return sd_event_source_set_enabled(source, SD_EVENT_OFF);
 }
 
 static void
@@ -392,6 +412,9 @@ start_xenstore(struct supervisor *sup)
 	if (rc == 0)
 		rc = sd_event_add_io(sup->event, NULL, xs_fileno(sup->xs.xs),
 		    EPOLLIN, on_xenstore, sup);
+	if (rc >= 0 && sup->xs.lifeline >= 0)
+		rc = sd_event_add_io(sup->event, NULL, sup->xs.lifeline,
+		    EPOLLIN, on_lifeline, sup);
 	if (rc < 0)
 		log_error(rc, "cannot use xenstore");
 	return rc;
@@ -412,8 +435,14 @@ start(struct supervisor *sup)
 	 * Find what is there before anybody can ask for more: whoever serves
 	 * a directory is taken over, and the rest has none.
 	 */
+	sup->xs.error = 0;
 	for (i = 0; i < sup->opt.nr_kinds; i++)
 		scan(sup, sup->opt.kind[i]);
+	if (sup->xs.error != 0) {
+		log_error(sup->xs.error, "cannot read which disks there are "
+		    "in xenstore; start ringbackd again");
+		return sup->xs.error;
+	}
 	step_touched(sup);
 	find_orphans(sup);
 

@@ -462,6 +462,7 @@ read_levels(struct vbd *v)
 {
 	int rc;
 
+	v->sup->xs.error = 0;
 	rc = read_state(v);
 	if (rc < 0)
 		return rc;
@@ -473,7 +474,7 @@ read_levels(struct vbd *v)
 		read_frontend(v);
 		read_changed(v);
 	}
-	return v->sup->xs.lost ? -EIO : 0;
+	return v->sup->xs.lost ? -EIO : v->sup->xs.error;
 }
 
 /* ---- doing --------------------------------------------------------------- */
@@ -568,15 +569,18 @@ publish(struct vbd *v)
 	return rc;
 }
 
-static void
+static int
 connect_ring(struct vbd *v)
 {
 	char why[WHY_MAX];
 
-	if (vbd_read_ring(v, &v->ring, why) < 0)
-		vbd_link_failed(v, why);
-	else
+	if (vbd_read_ring(v, &v->ring, why) == 0)
 		vbd_connect(v);
+	else if (v->sup->xs.error != 0)
+		return v->sup->xs.error;	/* not the guest's fault */
+	else
+		vbd_link_failed(v, why);
+	return 0;
 }
 
 /* 0: nothing more to do.  1: look again.  -errno: it did not work. */
@@ -590,7 +594,7 @@ act(struct vbd *v, enum device_action action)
 		rc = offer(v);
 		break;
 	case DEV_CONNECT:
-		connect_ring(v);
+		rc = connect_ring(v);
 		break;
 	case DEV_PUBLISH:
 		rc = publish(v);

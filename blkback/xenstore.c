@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <xenstore_lib.h>
 
 #include "blkback/log.h"
 #include "blkback/xenstore.h"
@@ -105,10 +109,11 @@ fail(struct xenstore *s)
 	case -EAGAIN:
 	case -EEXIST:
 	case -E2BIG:
-	case -ENOSPC:
-	case -ENOMEM:
 		return error;
 	}
+	s->error = error;
+	if (error == -ENOSPC || error == -ENOMEM)
+		return error;
 	root = xs_read(s->xs, XBT_NULL, "/", &len);
 	if (root == NULL && errno != EACCES && errno != ENOMEM)
 		s->lost = true;
@@ -126,17 +131,47 @@ join(char path[XENSTORE_PATH_MAX], const char *dir, const char *node)
 	return n < 0 || n >= (int)XENSTORE_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
+/*
+ * The thread that libxenstore reads with ends without a word when xenstored
+ * does, and xs_fileno() stays as it is: somebody who only waits for watches
+ * would wait for ever.  So hold another connection, on which nothing is ever
+ * said.  -1 where xenstored is not reached by a socket: in a driver domain, and
+ * there it cannot end without everybody.
+ */
+static int
+hold_lifeline(void)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	const char *path = xs_daemon_socket();
+	int fd;
+
+	if (path == NULL || strlen(path) >= sizeof(sa.sun_path))
+		return -1;
+	strcpy(sa.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof(sa)) != 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 int
 xenstore_open(struct xenstore *s)
 {
 	errno = 0;
 	s->lost = false;
+	s->error = 0;
+	s->lifeline = -1;
 	/*
 	 * Without XS_UNWATCH_FILTER, whose events libxenstore (4.17) leaks.
 	 * Late ones are harmless: their token is a name, not a pointer.
 	 */
 	s->xs = xs_open(0);
-	return s->xs == NULL ? (errno != 0 ? -errno : -EIO) : 0;
+	if (s->xs == NULL)
+		return errno != 0 ? -errno : -EIO;
+	s->lifeline = hold_lifeline();
+	return 0;
 }
 
 void
@@ -144,6 +179,9 @@ xenstore_close(struct xenstore *s)
 {
 	xs_close(s->xs);
 	s->xs = NULL;
+	if (s->lifeline >= 0)
+		close(s->lifeline);
+	s->lifeline = -1;
 }
 
 int

@@ -25,6 +25,10 @@
 struct xenstore {
 	struct xs_handle *xs;
 	bool              lost;		/* the connection; for good */
+	int               error;	/* -errno of the last call that failed
+					 * without saying anything of a node;
+					 * who wants to know sets it to 0 */
+	int               lifeline;	/* readable: xenstored is gone; -1 */
 };
 
 /* ---- parsers; pure ---- */
