@@ -350,6 +350,7 @@ worker_stop(struct disk *d)
 	post(d, CMD_EXIT);
 	pthread_join(d->thread, NULL);
 	d->running = false;
+	d->posted = CMD_NONE;
 }
 
 static void
@@ -515,7 +516,9 @@ close_page(struct disk *d)
 	page_close(d->page);
 	d->page = NULL;
 	page_path(d, path);
-	if (d->open.resume == RESUME_NO && unlink(path) != 0)
+	/* Without privileges any more, it is left to the supervisor. */
+	if (d->open.resume == RESUME_NO && unlink(path) != 0 &&
+	    errno != EACCES)
 		log_error(-errno, "cannot remove %s", path);
 }
 
