@@ -154,7 +154,8 @@ answer_timeout(struct client *c)
 		    theirs, v->error[0] != '\0' ? "; " : "", v->error);
 		break;
 	case WAIT_DETACH:
-		if (!v->now.exists || v->now.ours == XenbusStateClosed) {
+		if (!v->now.exists || v->now.ours == XenbusStateClosed ||
+		    v->now.link == LINK_DRAINING) {
 			client_fail(c, "%s: the guest has let go, but the disk "
 			    "process %d has not finished its I/O within %u s; "
 			    "is the storage there?", v->name, (int)v->proc.pid,

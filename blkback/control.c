@@ -152,7 +152,8 @@ client_wait(struct client *c, struct vbd *v, enum client_wait what)
 	if (rc >= 0)
 		rc = set_timer(c, c->timeout * 1000000ull);
 	if (rc < 0)
-		client_fail(c, "ringbackd cannot wait: %s", strerror(-rc));
+		client_fail(c, "%s: ringbackd cannot wait for it (%s) but goes "
+		    "on; see ringback list", v->name, strerror(-rc));
 	/* What is known of it may be older than the question. */
 	vbd_step(v);
 }
