@@ -228,6 +228,18 @@ soak-hostile: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/hostile
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 
+# ---- recovery: deaths under load ----------------------------------------------
+TESTS += tests/test_recovery.sh
+CHECK_NEEDS += $(O)/page_poke
+$(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
+	$(LINK)
+
+SOAK_SECONDS = 600
+soak: ## thousands of deaths under load, for SOAK_SECONDS (600)
+soak: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/page_poke
+	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_recovery.sh
+.PHONY: soak
+
 demo: ## see it work: a guest, two disks, verified I/O, in 30 seconds
 demo: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
 	$(Q)O=$(O) sh tests/demo.sh
