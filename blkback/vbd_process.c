@@ -596,8 +596,8 @@ wait_for_lock(struct vbd *v, const char *why)
 
 	if (v->lock_deadline == 0) {
 		v->lock_deadline = now + LOCK_WAIT_US;
-		log_info("%s: waiting up to %u s for the image: %s", v->name,
-		    LOCK_WAIT_US / 1000000, why);
+		log_guest(&v->limit, "%s: waiting up to %u s for the image: "
+		    "%s", v->name, LOCK_WAIT_US / 1000000, why);
 	}
 	if (now >= v->lock_deadline) {
 		v->lock_deadline = 0;
@@ -684,7 +684,8 @@ on_disconnected(struct vbd *v, const struct message *m)
 {
 	if (m->error < 0) {
 		vbd_set_error(v, "%s", m->why);
-		log_error(0, "%s: after disconnecting: %s", v->name, m->why);
+		log_guest(&v->limit, "%s: after disconnecting: %s", v->name,
+		    m->why);
 	}
 	if (!v->proc.closing && v->now.link == LINK_DRAINING)
 		v->now.link = LINK_DOWN;

@@ -237,6 +237,7 @@ enemy_ring(struct enemy *e, enum front_abi abi, unsigned order)
 	e->order = order;
 	memset(e->id, 0, sizeof(e->id));
 	e->nr_ids = e->answered = 0;
+	e->lost = false;
 	front_init(&e->front, loopguest_page(e->guest, 0), order, abi);
 	for (i = 0; i < n; i++) {
 		rc = loopguest_grant(e->guest, i, 0, false, &e->ring_ref[i]);
@@ -374,9 +375,12 @@ enemy_push(struct enemy *e)
 void
 enemy_ask(struct enemy *e, struct front_request *req, int status)
 {
-	/* No attack has that many; a full ring is answered first. */
-	if (e->nr_ids == MAX_IDS || (front_room(&e->front) == 0 &&
-	    enemy_collect(e) < 0))
+	/* A full ring is answered first; no attack asks that much. */
+	if (front_room(&e->front) == 0)
+		enemy_collect(e);
+	if (e->nr_ids == MAX_IDS)
+		e->lost = true;
+	if (e->lost)
 		return;
 	req->id = e->nr_ids;
 	e->id[e->nr_ids].op = req->op;
@@ -412,27 +416,35 @@ judge(struct enemy *e, const struct front_response *rsp)
  * Polling, without the port: what wakes the guest up is tested by loopfront,
  * and some attacks have closed it.
  */
-int
-enemy_collect(struct enemy *e)
+static int
+collect(struct enemy *e)
 {
 	uint64_t		until = now_ms() + WAIT_S * 1000;
 	struct front_response	rsp;
-	int			n, rc = 0;
+	int			n;
 
-	enemy_push(e);
-	while (rc == 0 && e->answered < e->nr_ids) {
+	while (e->answered < e->nr_ids) {
 		n = front_take(&e->front, &rsp);
 		if (n < 0)
 			return fail("more answers than questions");
-		if (n > 0)
-			rc = judge(e, &rsp);
-		else if (now_ms() > until)
+		if (n > 0 && judge(e, &rsp) < 0)
+			return -1;
+		if (n == 0 && now_ms() > until)
 			return fail("%u of %u requests were not answered",
 			    e->nr_ids - e->answered, e->nr_ids);
-		else
+		if (n == 0)
 			usleep(100);
 	}
-	if (rc == 0 && front_answered(&e->front))
-		rc = fail("an answer too many");
-	return rc;
+	return front_answered(&e->front) ? fail("an answer too many") : 0;
+}
+
+int
+enemy_collect(struct enemy *e)
+{
+	/* One failure is told once, and waited for once. */
+	if (!e->lost) {
+		enemy_push(e);
+		e->lost = collect(e) < 0;
+	}
+	return e->lost ? -1 : 0;
 }

@@ -30,7 +30,7 @@
 #define DEVID		51712u		/* xvda */
 #define PAGES		2048u		/* of the domain; the ring is first */
 #define DATA_PAGE	64u		/* where data pages may begin */
-#define MAX_IDS		65536u		/* requests of one connection */
+#define MAX_IDS		80000u		/* requests of one connection */
 #define ANY		(-100)		/* OKAY or ERROR, as it may be */
 #define WAIT_S		20		/* for what must happen */
 
@@ -68,6 +68,7 @@ struct enemy {
 
 	/* What was asked on it. */
 	unsigned nr_ids, answered;
+	bool	 lost;			/* its answers were wrong */
 	struct {
 		uint8_t	 op, seen;
 		int16_t	 status, got;

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "blkback/page.h"
 #include "tests/hostile/attacks.h"
@@ -277,6 +278,7 @@ main(int argc, char **argv)
 	unsigned	i, bad = 0, did = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);	/* not longer than the script */
 	if (parse(argc, argv) < 0) {
 		fprintf(stderr, "hostile: started wrongly, see main.c\n");
 		return 2;

@@ -114,17 +114,36 @@ attack_fields(struct enemy *e)
 	return 0;
 }
 
+/*
+ * The first page of the disk is read; written back it is a neighbour that must
+ * not suffer, and the image stays as it is.
+ */
+static struct front_request
+neighbour(struct enemy *e, unsigned page, uint32_t *ref)
+{
+	struct front_request	req;
+
+	*ref = enemy_grant(e, page, false);
+	req = request(BLKIF_OP_READ, 1, 0, *ref);
+	enemy_ask(e, &req, OKAY);
+	enemy_collect(e);
+	req.op = BLKIF_OP_WRITE;
+	return req;
+}
+
 /* All 65536 pairs of a first and a last sector. */
 int
 attack_segments(struct enemy *e)
 {
-	uint32_t		ref = enemy_grant(e, 0, false);
+	uint32_t		ref = enemy_grant(e, 0, false), own;
 	struct front_request	req = request(BLKIF_OP_WRITE, 1, 0, ref);
+	struct front_request	good_one;
 	unsigned		pair, first, last;
 	bool			good;
 
 	if (enemy_connect(e, FRONT_X86_32, 4) < 0)
 		return -1;
+	good_one = neighbour(e, 1, &own);
 	for (pair = 0; pair < 65536; pair++) {
 		first = pair >> 8;
 		last = pair & 255;
@@ -133,9 +152,14 @@ attack_segments(struct enemy *e)
 		req.seg[0].first = (uint8_t)first;
 		req.seg[0].last = (uint8_t)last;
 		enemy_ask(e, &req, good ? OKAY : ERROR);
+		if (pair % 16 == 0)
+			enemy_ask(e, &good_one, OKAY);
 	}
+	if (enemy_collect(e) < 0)
+		return -1;
+	enemy_ungrant(e, own);
 	enemy_ungrant(e, ref);
-	return enemy_collect(e);
+	return 0;
 }
 
 /* A disk that is read-only, whatever the guest writes into its nodes. */
@@ -298,14 +322,17 @@ int
 attack_one_bad_segment(struct enemy *e)
 {
 	uint32_t		good = enemy_grant(e, 0, true), bad[NR_BAD];
-	struct front_request	req;
+	struct front_request	req, beside;
+	uint32_t		own;
 	unsigned		at, i;
 
 	bad_grants(e, bad);
 	memset(enemy_data(e, 0), 0xee, LOOPGUEST_PAGE_SIZE);
 	if (enemy_connect(e, FRONT_X86_64, 2) < 0)
 		return -1;
+	beside = neighbour(e, 4, &own);
 	for (at = 0; at < FRONT_MAX_SEGMENTS; at++) {
+		enemy_ask(e, &beside, OKAY);
 		for (i = 0; i < NR_BAD; i++) {
 			req = request(BLKIF_OP_WRITE, 11, 88 * i, good);
 			req.seg[at].gref = bad[i];
@@ -321,10 +348,14 @@ attack_one_bad_segment(struct enemy *e)
 		req = request(BLKIF_OP_WRITE, 11, 0, good);
 		req.seg[at].last = 8;
 		enemy_ask(e, &req, ERROR);
+		enemy_ask(e, &beside, OKAY);
 	}
+	if (enemy_collect(e) < 0)
+		return -1;
 	loopguest_ungrant(e->guest, bad[4]);
+	enemy_ungrant(e, own);
 	enemy_ungrant(e, good);
-	return enemy_collect(e);
+	return 0;
 }
 
 /* What the hypervisor may answer for one segment, for each of a request. */

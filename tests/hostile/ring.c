@@ -85,11 +85,36 @@ attack_one_too_many(struct enemy *e)
 	    produce(e, FRONT_X86_32, 3, 257) < 0 ? -1 : 0;
 }
 
+/* Behind what was taken, but not behind what was answered. */
+static int
+take_back(struct enemy *e)
+{
+	uint32_t	ref = enemy_grant(e, 0, false);
+	unsigned	i;
+
+	if (begin(e, FRONT_X86_64, 0) < 0)
+		return -1;
+	loopguest_delay_copy(e->guest, 300);
+	for (i = 0; i < 5; i++)
+		ask_read(e, ref, i * 8, BLKIF_RSP_OKAY);
+	enemy_push(e);
+	sleep_ms(100);
+	enemy_words(e)[REQ_PROD] -= 2;
+	loopguest_port_notify(e->port);
+	/* What was taken is answered all the same. */
+	if (enemy_given_up(e, BROKEN) < 0 || enemy_collect(e) < 0)
+		return -1;
+	loopguest_delay_copy(e->guest, 0);
+	enemy_ungrant(e, ref);
+	return enemy_recover(e);
+}
+
 int
 attack_backwards(struct enemy *e)
 {
 	return produce(e, FRONT_X86_64, 1, UINT32_MAX) < 0 ||
-	    produce(e, FRONT_X86_32, 0, (uint32_t)-5) < 0 ? -1 : 0;
+	    produce(e, FRONT_X86_32, 0, (uint32_t)-5) < 0 ||
+	    take_back(e) < 0 ? -1 : 0;
 }
 
 /* Indices that make no sense when the backend first sees them. */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xen/xen.h>
+#include <xen/grant_table.h>
 
 #include "tests/loopfront/command.h"
 #include "tests/loopfront/job.h"
@@ -208,6 +210,19 @@ cmd_counters(struct command *c)
 	return 0;
 }
 
+/* What is not given goes well again. */
+static int
+cmd_fault(struct command *c)
+{
+	struct loopguest	*g = c->d->guest;
+
+	loopguest_fault_copy(g, c->o.copy_nth, c->o.copy_count,
+	    GNTST_general_error);
+	loopguest_fault_map(g, c->o.map_nth, 1, ENOMEM);
+	loopguest_delay_copy(g, c->o.copy_delay_ms);
+	return 0;
+}
+
 /* As if the power went: nothing is closed, nothing is said to anybody. */
 static int
 cmd_crash(struct command *c)
@@ -230,6 +245,8 @@ cmd_help(struct command *c)
 	command_help(c->out);
 	fprintf(c->out, "options of io:\n");
 	options_help(IN_IO, c->out);
+	fprintf(c->out, "options of fault:\n");
+	options_help(IN_FAULT, c->out);
 	return 0;
 }
 
@@ -259,6 +276,8 @@ static const struct {
 	  "forget what it must contain" },
 	{ "counters", "", false, 0, cmd_counters,
 	  "what the backend did and holds, as JSON" },
+	{ "fault", "[OPTIONS]", false, IN_FAULT, cmd_fault,
+	  "have grant copies or maps fail, or take long" },
 	{ "crash", "", false, 0, cmd_crash, "end at once, close nothing" },
 	{ "quit", "", false, 0, cmd_quit, "close the disks, then end" },
 	{ "help", "", false, 0, cmd_help, "this text" },

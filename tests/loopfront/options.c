@@ -112,6 +112,15 @@ static const struct definition {
 	  "... each time with another layout and ring order" },
 	{ "leave-open", IN_RUN, FLAG, AT(leave_open), 0, 0, NULL,
 	  "end without closing, as a guest that is destroyed" },
+
+	{ "copy-nth", IN_FAULT, UINT, AT(copy_nth), 0, UINT64_MAX, NULL,
+	  "the Nth segment that is copied from now on fails (0: none)" },
+	{ "copy-count", IN_FAULT, UINT, AT(copy_count), 1, UINT64_MAX, NULL,
+	  "... and so many in all (1)" },
+	{ "copy-delay-ms", IN_FAULT, UINT, AT(copy_delay_ms), 0, 60000, NULL,
+	  "every copy takes so long, in milliseconds (0)" },
+	{ "map-nth", IN_FAULT, UINT, AT(map_nth), 0, UINT64_MAX, NULL,
+	  "the Nth map from now on fails (0: none)" },
 };
 
 #define NR	(sizeof(definitions) / sizeof(definitions[0]))
@@ -129,6 +138,7 @@ options_init(struct options *o)
 	o->op = OPTIONS_NO_OP;
 	o->seed = 1;
 	o->stall = 30;
+	o->copy_count = 1;
 }
 
 /* A number; for sizes with a suffix k, m, g or t. */

@@ -67,6 +67,11 @@ struct options {
 	unsigned	 reconnect;
 	bool		 vary;
 	bool		 leave_open;
+
+	/* what is to go wrong with grants */
+	uint64_t	 copy_nth, copy_count;
+	uint64_t	 map_nth;
+	unsigned	 copy_delay_ms;
 };
 
 /* Where an option is allowed. */
@@ -75,6 +80,7 @@ struct options {
 #define IN_IO		4u
 #define IN_RUN		8u
 #define IN_WAIT		16u
+#define IN_FAULT	32u
 
 void	options_init(struct options *);
 
