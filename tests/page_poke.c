@@ -146,10 +146,10 @@ die(struct page *page, int argc, char **argv)
 	unsigned seconds = number(argv[0]);
 	int i, rc = 0;
 
-	for (i = 1; i < argc; i++)
-		rc |= die_at(&page->queue[0], argv[i], seconds);
+	for (i = 1; i < argc && rc == 0; i++)
+		rc = die_at(&page->queue[0], argv[i], seconds);
 	page->queue[0].stop_at = STEP_NONE;
-	printf("%d deaths\n", argc - 1);
+	printf("%d deaths\n", i - 1 - rc);
 	return rc;
 }
 

@@ -415,6 +415,30 @@ starting_dies() {
 	gone "killed while starting"
 }
 
+# A successor that drains is not one that is starting.
+draining_dies() {
+	fresh 1 "fault:from=1,delay-ms=2500:raw:$dir/a.img"
+	guest 7 io xvda --rw randwrite --bs 4k --depth 16 --time 20 \
+	    >"$dir/io" 2>&1 &
+	io=$!
+	sleep 0.2
+	: >"$dir/ringbackd.log"
+	kill -KILL "$(pid_of)"
+	check "draining: a successor" wait_until 10 grep -q 'goes on with the' \
+	    "$dir/ringbackd.log"
+	rb detach guest-7 xvda >"$dir/job" 2>&1 &
+	job=$!
+	sleep 0.5
+	: >"$dir/ringbackd.log"
+	daemon_restart KILL
+	check "draining: the disk goes, with a new supervisor" \
+	    wait_until 15 sh -c "! xenstore-exists '$(be 7 51712)'"
+	wait $io $job
+	refuse "draining: nobody takes it for starting" \
+	    grep -q 'found a successor' "$dir/ringbackd.log"
+	check "draining: the guest let go of it" guest 7 released xvda
+}
+
 # ---- how long it takes ---------------------------------------------------------------------
 
 # The longest time that an I/O took, in ms, with one death meanwhile.
@@ -471,7 +495,8 @@ if [ -n "${SOAK-}" ]; then
 	how_long 50
 else
 	eval "${PARTS-each_step; random 2; stale_pages; three_deaths
-	    supervisor_dies; both_die; starting_dies; how_long 10}"
+	    supervisor_dies; both_die; starting_dies; draining_dies
+	    how_long 10}"
 fi
 check "the guest ends" guest 7 quit
 summary
