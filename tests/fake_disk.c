@@ -9,6 +9,7 @@
  *   opendie        die at OPEN
  *   noconnect      refuse CONNECT            lock=N    refuse N times: -EAGAIN
  *   connectdie     die at CONNECT            connecthang
+ *   stale          answer the first CONNECT as if it had been another one, too
  *   drainhang      answer DISCONNECT or CLOSE at last
  *   broken         BROKEN after CONNECTED    junk      after it, a bad message
  *   hellodie       die when a second      hellojunk  ... or greet it with a
@@ -172,6 +173,11 @@ on_connect(int fd, const struct message *m)
 		raise(SIGKILL);
 	if (asked("connecthang"))
 		wait_for_go();
+	if (asked("stale") && locked++ == 0) {
+		generation--;
+		say(fd, MSG_CONNECTED, 0, "");
+		generation++;
+	}
 	if (n != NULL && locked++ < atoi(n)) {
 		say(fd, MSG_CONNECTED, -EAGAIN, "another process has the lock");
 		return;

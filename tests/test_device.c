@@ -545,6 +545,19 @@ test_closes_without_a_word(void **state)
 	step(&w, S(Initialising), "2");
 }
 
+/* One that comes again with its ring, without Initialising in between. */
+static void
+test_jumps_after_closed(void **state)
+{
+	struct world w = connected();
+
+	(void)state;
+	step(&w, S(Closed), "6");
+	step(&w, S(Connected), "24");
+	step(&w, S(Closed), "6");
+	step(&w, S(Initialised), "24");
+}
+
 static void
 test_kexec(void **state)
 {
@@ -716,6 +729,7 @@ main(void)
 		cmocka_unit_test(test_image_fails),
 		cmocka_unit_test(test_leftover_closed),
 		cmocka_unit_test(test_closes_without_a_word),
+		cmocka_unit_test(test_jumps_after_closed),
 		cmocka_unit_test(test_kexec),
 		cmocka_unit_test(test_guest_is_gone),
 		cmocka_unit_test(test_busy_guest_keeps_its_ring),

@@ -142,6 +142,23 @@ test_found_useless(void **state)
 	UNTIL(kill(c, 0) != 0);
 }
 
+/* The process that is found has another image open than it should have. */
+static void
+test_found_with_another_image(void **state)
+{
+	struct rig *r = *state;
+
+	ask_ok(r, ATTACH_B("null:ok"));
+	await_state(r, by_hand(XVDB), 2);
+	rig_signal(r, SIGTERM);
+	node_write(r, by_hand(XVDB), "params", "null:size=512");
+	rig_start(r);
+	await_told(r, XVDB, "CLOSE", 1);
+	await_told(r, XVDB, "spec=null:size=512", 1);
+	fe_connect(r, "ringback", XVDB);
+	assert_node(r, by_hand(XVDB), "sectors", "1");
+}
+
 /* What happened while nobody looked. */
 static void
 test_found_changed(void **state)
@@ -533,6 +550,7 @@ main(void)
 		RIG_TEST(test_supervisor_killed), RIG_TEST(test_both_killed),
 		RIG_TEST(test_found_changed),
 		RIG_TEST(test_found_useless),
+		RIG_TEST(test_found_with_another_image),
 		RIG_TEST(test_other_kinds_are_left_alone),
 		RIG_TEST(test_descriptors),
 		RIG_TEST(test_command_line),

@@ -709,6 +709,18 @@ test_disk_process_dies_idle(void **state)
 	fe_connect(r, "vbd", XVDB);
 }
 
+/* An answer to somebody else: which ring that was, nobody can say. */
+static void
+test_stale_answer(void **state)
+{
+	struct rig *r = *state;
+
+	ask_ok(r, ATTACH_B("null:stale"));
+	fe_connect(r, "ringback", XVDB);
+	assert_int_equal(told(r, XVDB, "DISCONNECT"), 1);
+	assert_int_equal(told(r, XVDB, "CONNECT abi"), 2);
+}
+
 /* Between two boots the disk may have become another one, or none. */
 static void
 test_offered_again(void **state)
@@ -794,6 +806,7 @@ main(void)
 		RIG_TEST(test_disk_process_dies),
 		RIG_TEST(test_disk_process_dies_again),
 		RIG_TEST(test_disk_process_dies_idle),
+		RIG_TEST(test_stale_answer),
 		RIG_TEST(test_offered_again),
 		RIG_TEST(test_disk_process_talks_rubbish),
 	};
