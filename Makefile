@@ -228,6 +228,14 @@ soak-hostile: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/hostile
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 
+# ---- what may go wrong ---------------------------------------------------------
+TESTS += tests/test_faults.sh tests/test_badinput.sh
+CHECK_NEEDS += $(O)/fail_calls.so
+$(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) $(CFLAGS) -fPIC -shared \
+	    -o $@ $<
+
 # ---- recovery: deaths under load ----------------------------------------------
 TESTS += tests/test_recovery.sh
 CHECK_NEEDS += $(O)/page_poke
