@@ -207,9 +207,9 @@ raw_read_size(struct raw_image *r, char why[WHY_MAX])
 	}
 	/* Its last bytes could not be had by the guest; better say so. */
 	if (size % SECTOR != 0) {
-		why_set(why, "open %.200s: its %llu bytes are not a multiple of "
-		    "512; make it longer with 'truncate -s %%512', if it is an "
-		    "image at all", r->path, (unsigned long long)size);
+		why_set(why, "open %.200s: its %llu bytes are not a multiple "
+		    "of 512; make it longer with 'truncate -s %%512', if it is "
+		    "an image at all", r->path, (unsigned long long)size);
 		return -EINVAL;
 	}
 	r->img.size = size;
