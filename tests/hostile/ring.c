@@ -212,7 +212,7 @@ flip_producer(struct enemy *e, uint32_t random)
 int
 attack_broken_at_once(struct enemy *e)
 {
-	unsigned	i, rounds = world.soak ? 500 : 25;
+	unsigned	i, rounds = world.soak ? 200 : 25;
 	struct flipper	f;
 	uint64_t	until;
 	int		rc;
@@ -384,7 +384,7 @@ attack_flipping(struct enemy *e)
 	static const enum front_abi	abis[] = { FRONT_X86_64, FRONT_X86_32 };
 	struct front_request		req = { .op = BLKIF_OP_READ,
 					    .nr_segments = 1 };
-	unsigned			i, k, rounds = world.soak ? 20000 :
+	unsigned			i, k, rounds = world.soak ? 4000 :
 					    400;
 	struct flipper			f;
 	uint32_t			ref = enemy_grant(e, 0, false);
@@ -423,7 +423,8 @@ attack_never_reads(struct enemy *e)
 	volatile uint32_t	*w;
 	struct usage		 before;
 	uint32_t		 n, start, goal;
-	uint64_t		 until = now_ms() + WAIT_S * 1000;
+	uint64_t		 until = now_ms() + WAIT_S * 1000 *
+				     (world.soak ? 10 : 1);
 	pid_t			 pid;
 
 	if (begin(e, FRONT_X86_64, 0) < 0)
@@ -433,7 +434,7 @@ attack_never_reads(struct enemy *e)
 		return -1;
 	w = enemy_words(e);
 	start = n = w[REQ_PROD];
-	goal = start + (world.soak ? 5000000 : 50000);
+	goal = start + (world.soak ? 500000 : 50000);
 	/* The slots hold the answers of the five reads, and zeroes. */
 	while (n != goal && now_ms() < until) {
 		n += 32 - (n - w[RSP_PROD]);
