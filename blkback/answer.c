@@ -404,6 +404,20 @@ describe_stats(const struct page *page)
 }
 
 static void
+on_resume(struct client *c, const json_t *q)
+{
+	struct vbd *v = get_vbd(c, q);
+
+	if (v == NULL)
+		return;
+	if (vbd_retry(v))
+		client_ok(c);
+	else
+		client_fail(c, "%s: nothing to resume: no request of it waits "
+		    "for the operator", v->name);
+}
+
+static void
 on_stats(struct client *c, const json_t *q)
 {
 	const struct page *page;
@@ -504,6 +518,7 @@ answer_question(struct client *c, const json_t *q)
 	} ops[] = {
 		{ "attach", on_attach }, { "detach", on_detach },
 		{ "list", on_list }, { "stats", on_stats },
+		{ "resume", on_resume },
 		{ "hotplug", on_hotplug }, { "ping", on_ping },
 	};
 	const char *op;

@@ -12,6 +12,8 @@
  *        answers when the guest has connected, or at once if not "wait"
  *   {"op": "detach", "domain": "7", "vdev": "xvdb", "timeout": 30}
  *        answers when the guest has let go and the nodes are removed
+ *   {"op": "resume", "domain": "7", "vdev": "xvdb"}
+ *        issue again what failed and waits (on-error=stop...)
  *   {"op": "list"}
  *        {"ok": true, "disks": [{"domid": 7, "domain": "web1", "devid": 51728,
  *         "vdev": "xvdb", "kind": "ringback", "state": "Connected",

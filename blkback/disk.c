@@ -43,6 +43,7 @@ struct disk {
 	enum command       posted;	/* and not yet answered */
 	uint32_t           generation;	/* of the connection */
 	bool               told_broken;
+	int                told_stopped;
 
 	/*
 	 * The queue's thread.  'command' is handed over with release, and
@@ -61,6 +62,8 @@ struct disk {
 	enum resume_mode   resume;	/* of the next connect */
 	/* ---- */
 	_Atomic(const char *) broken;	/* why, once it is */
+	_Atomic int        stopped;	/* -errno while requests are held */
+	atomic_bool        retry;	/* asked for by the main thread */
 	int                epoll_fd;	/* from here on the thread's own */
 	struct queue       queue;
 	uint64_t           idle_since_us;	/* spinning; 0: working */
@@ -184,6 +187,7 @@ worker_disconnected(struct disk *d)
 	d->page->header.connected = 0;
 	d->connected = false;
 	atomic_store(&d->broken, NULL);
+	atomic_store(&d->stopped, 0);
 	if (!d->open.activate)
 		rc = image_deactivate(d->img, d->why);
 	command_done(d, rc);
@@ -198,6 +202,7 @@ worker_command(struct disk *d, int command)
 		break;
 	case CMD_DISCONNECT:
 		d->queue.draining = true;
+		queue_retry(&d->queue);		/* nobody will come any more */
 		if (queue_idle(&d->queue))
 			worker_disconnected(d);
 		break;
@@ -253,6 +258,10 @@ worker_serve(struct disk *d)
 		atomic_store(&d->broken, q->broken);
 		event_set(d->done_fd);
 	}
+	if (q->stopped != atomic_load(&d->stopped)) {
+		atomic_store(&d->stopped, q->stopped);
+		event_set(d->done_fd);
+	}
 	if (q->draining && queue_idle(q)) {
 		worker_disconnected(d);
 		return true;
@@ -284,6 +293,8 @@ worker_main(void *arg)
 		if (command == CMD_CONNECT ||
 		    (command == CMD_DISCONNECT && !d->queue.draining))
 			worker_command(d, command);
+		if (atomic_exchange(&d->retry, false) && d->connected)
+			queue_retry(&d->queue);
 		if (!d->connected || !worker_serve(d))
 			worker_sleep(d);
 	}
@@ -412,6 +423,27 @@ tell_broken(struct disk *d)
 	answer(d, MSG_BROKEN, -EPROTO, broken);
 }
 
+/* That requests wait for the operator, or no longer do. */
+static void
+tell_stopped(struct disk *d)
+{
+	int stopped = atomic_load(&d->stopped);
+	char why[WHY_MAX] = "";
+
+	if (stopped == d->told_stopped || busy(d))
+		return;
+	d->told_stopped = stopped;
+	if (stopped != 0) {
+		snprintf(why, sizeof(why), "I/O failed and waits: %s; mend the "
+		    "storage (make room), then run ringback resume",
+		    strerror(-stopped));
+		log_error(0, "%s", why);
+	} else {
+		log_info("I/O goes on");
+	}
+	answer(d, MSG_STOPPED, stopped, why);
+}
+
 static void
 say_hello(struct disk *d)
 {
@@ -428,7 +460,9 @@ say_hello(struct disk *d)
 	say(d, &m);
 	/* Whoever was told before is gone. */
 	d->told_broken = false;
+	d->told_stopped = 0;
 	tell_broken(d);
+	tell_stopped(d);
 }
 
 static void
@@ -642,6 +676,11 @@ on_message(struct disk *d)
 	case MSG_CLOSE:
 		on_close(d);
 		break;
+	case MSG_RETRY:
+		atomic_store(&d->retry, true);
+		if (d->running)
+			event_set(d->wake_fd);
+		break;
 	default:
 		log_error(0, "message %u is not for a disk process", m.type);
 		hang_up(d);
@@ -658,6 +697,7 @@ on_worker(struct disk *d)
 	event_clear(d->done_fd);
 	if (done == CMD_NONE) {
 		tell_broken(d);
+		tell_stopped(d);
 		return;
 	}
 	if (atomic_load_explicit(&d->command, memory_order_acquire) != CMD_NONE)
@@ -670,6 +710,7 @@ on_worker(struct disk *d)
 	answer(d, done == CMD_CONNECT ? MSG_CONNECTED : MSG_DISCONNECTED,
 	    d->error, d->why);
 	tell_broken(d);
+	tell_stopped(d);
 	if ((d->disconnect || d->closing) && d->connected)
 		post(d, CMD_DISCONNECT);
 	else if (d->disconnect && done == CMD_CONNECT)

@@ -79,8 +79,10 @@ message_check(const struct message *m, size_t bytes)
 	case MSG_DISCONNECTED:
 	case MSG_CLOSED:
 	case MSG_BROKEN:
+	case MSG_STOPPED:
 	case MSG_DISCONNECT:
 	case MSG_CLOSE:
+	case MSG_RETRY:
 		ok = true;
 		break;
 	default:

@@ -22,6 +22,11 @@
  *                            storage failed for good; 'why' says which.  The
  *                            ring stays mapped until DISCONNECT.
  *
+ *      <------- STOPPED      at any time, with on-error=stop...: requests that
+ *                            failed wait for RETRY; again with 'error' 0 when
+ *                            they went well
+ *   RETRY ----------->       issue again what waits
+ *
  * A disk process that died is succeeded by one that is told so in OPEN: it
  * takes the page file over and its first CONNECT, with the same generation and
  * the same ring, goes on where the predecessor stood (page.h).  A page file of
@@ -51,8 +56,8 @@
 
 enum message_type {
 	MSG_HELLO = 1, MSG_OPENED, MSG_CONNECTED, MSG_DISCONNECTED, MSG_CLOSED,
-	MSG_BROKEN,
-	MSG_OPEN = 64, MSG_CONNECT, MSG_DISCONNECT, MSG_CLOSE,
+	MSG_BROKEN, MSG_STOPPED,
+	MSG_OPEN = 64, MSG_CONNECT, MSG_DISCONNECT, MSG_CLOSE, MSG_RETRY,
 };
 
 enum disk_phase {

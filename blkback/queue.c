@@ -34,6 +34,7 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 	q->port = -1;
 	q->page = page;
 	q->poll_us = spec->poll_us;
+	q->on_error = spec->on_error;
 	rc = arena_init(&q->arena, spec->memory);
 	q->reqs = calloc(RING_MAX_SLOTS, sizeof(*q->reqs));
 	if (rc < 0 || q->reqs == NULL) {
@@ -150,6 +151,8 @@ queue_reset(struct queue *q)
 	q->spurious = 0;
 	q->inflight = 0;
 	q->barrier = NULL;
+	q->stopped = 0;
+	STAILQ_INIT(&q->held);
 	STAILQ_INIT(&q->free);
 	STAILQ_INIT(&q->round);
 	STAILQ_INIT(&q->done);
@@ -401,15 +404,22 @@ queue_place(struct queue *q)
 	return placed;
 }
 
+/* Is nothing to be taken off the ring, whatever lies there? */
+static bool
+queue_blocked(const struct queue *q)
+{
+	return q->draining || q->broken != NULL || q->barrier != NULL ||
+	    q->stopped != 0 || !STAILQ_EMPTY(&q->waiting);
+}
+
 /* Take what there is, as far as the arena has room.  How many. */
 static unsigned
 queue_take(struct queue *q)
 {
-	unsigned found = queue_place(q);
+	unsigned found = q->stopped != 0 ? 0 : queue_place(q);
 	int n;
 
-	if (q->draining || q->broken != NULL || q->barrier != NULL ||
-	    !STAILQ_EMPTY(&q->waiting))
+	if (queue_blocked(q))
 		return found;
 	n = ring_pending(&q->ring);
 	if (n < 0) {
@@ -514,6 +524,20 @@ queue_start(struct queue *q)
 	merge_end(&q->merger);
 }
 
+/*
+ * Is a request that failed to wait for the operator?  Not one whose flush
+ * failed: that is never tried again, see below.
+ */
+static bool
+request_waits(const struct queue *q, const struct request *req, int error)
+{
+	if (*req->step == 'f' || q->draining || q->page->failed)
+		return false;
+	return q->on_error == ON_ERROR_STOP ||
+	    (q->on_error == ON_ERROR_STOP_ENOSPC &&
+	    (error == -ENOSPC || error == -EDQUOT));
+}
+
 /* The driver is done with one step, or was not asked. */
 static void
 request_done(struct request *req, int error)
@@ -534,6 +558,12 @@ request_done(struct request *req, int error)
 		request_end(req, BLKIF_RSP_EOPNOTSUPP, q);
 		return;
 	}
+	if (request_waits(q, req, error)) {
+		if (q->stopped == 0)
+			q->stopped = error;
+		STAILQ_INSERT_TAIL(&q->held, req, link);
+		return;
+	}
 	q->page->stats.reqs_failed++;
 	log_guest(&q->log, "%s of %llu bytes at %llu failed: %s",
 	    names[req->parsed.op], (unsigned long long)req->parsed.length,
@@ -549,6 +579,26 @@ request_done(struct request *req, int error)
 		    "is refused; repair the storage, then detach and attach");
 	}
 	request_end(req, BLKIF_RSP_ERROR, q);
+}
+
+void
+queue_retry(struct queue *q)
+{
+	struct request_list held = STAILQ_HEAD_INITIALIZER(held);
+	struct request *req;
+	int error = q->stopped;
+
+	/* Each may be held once more: take the list away before. */
+	STAILQ_CONCAT(&held, &q->held);
+	q->stopped = 0;
+	while ((req = STAILQ_FIRST(&held)) != NULL) {
+		STAILQ_REMOVE_HEAD(&held, link);
+		if (q->draining)
+			request_done(req, error);
+		else
+			request_step(q, req);
+	}
+	merge_end(&q->merger);
 }
 
 static void
@@ -681,9 +731,8 @@ queue_unmask(struct queue *q)
 bool
 queue_arm(struct queue *q)
 {
-	/* Nothing more can be taken now: what is in flight will wake us. */
-	if (q->draining || q->broken != NULL || q->barrier != NULL ||
-	    !STAILQ_EMPTY(&q->waiting))
+	/* What is in flight, or a command, will wake us. */
+	if (queue_blocked(q))
 		return false;
 	if (ring_arm(&q->ring))
 		return true;

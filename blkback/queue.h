@@ -43,6 +43,7 @@ struct queue {
 	struct merger         merger;
 	struct log_limit      log;
 	uint32_t              poll_us;
+	enum on_error         on_error;
 
 	/* From queue_connect() to queue_disconnect(). */
 	struct ring           ring;
@@ -60,6 +61,8 @@ struct queue {
 	struct request_list   waiting;	/* taken, but the arena is full, or */
 					/* a barrier that is not its turn yet */
 	struct request       *barrier;	/* is taken: nothing passes it */
+	struct request_list   held;	/* failed, and wait for queue_retry() */
+	int                   stopped;	/* -errno of the first of them, or 0 */
 	uint64_t              now_ns;	/* of this round */
 };
 
@@ -87,6 +90,12 @@ void queue_disconnect(struct queue *q);
 
 /* One round.  True: it found something to do. */
 bool queue_round(struct queue *q);
+
+/*
+ * After a stop (on-error=stop...): issue again what failed.  What fails once
+ * more stops the queue once more; while draining, it is answered with ERROR.
+ */
+void queue_retry(struct queue *q);
 
 /* Nothing of the guest's is in our hands. */
 static inline bool

@@ -78,6 +78,12 @@ set_readonly(struct disk_spec *spec, uint32_t value)
 }
 
 static void
+set_on_error(struct disk_spec *spec, uint32_t value)
+{
+	spec->on_error = value;
+}
+
+static void
 set_discard(struct disk_spec *spec, uint32_t value)
 {
 	spec->discard = value != 0;
@@ -119,9 +125,9 @@ static const struct word readonly_words[] = {
 	{ NULL,               0,                false },
 };
 static const struct word on_error_words[] = {
-	{ "report",           0,                true },
-	{ "stop-enospc",      0,                false },
-	{ "stop",             0,                false },
+	{ "report",           ON_ERROR_REPORT,  true },
+	{ "stop-enospc",      ON_ERROR_STOP_ENOSPC, true },
+	{ "stop",             ON_ERROR_STOP,    true },
 	{ NULL,               0,                false },
 };
 static const struct word profile_words[] = {
@@ -158,7 +164,8 @@ static const struct option options[] = {
 	  .words = discard_words, .set = set_discard },
 	{ .name = "readonly", .use = "on or off",
 	  .words = readonly_words, .set = set_readonly },
-	{ .name = "on-error", .use = "report", .words = on_error_words },
+	{ .name = "on-error", .use = "report, stop-enospc or stop",
+	  .words = on_error_words, .set = set_on_error },
 	{ .name = "profile", .use = "default", .words = profile_words },
 };
 

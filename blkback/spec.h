@@ -22,6 +22,13 @@
 #define SPEC_MEMORY_MIN (64u << 10)	/* bytes; above the largest request */
 #define SPEC_MEMORY_MAX (1u << 30)
 
+/* What becomes of a request that the storage cannot do. */
+enum on_error {
+	ON_ERROR_REPORT,	/* the guest is told */
+	ON_ERROR_STOP_ENOSPC,	/* out of space: it waits for the operator */
+	ON_ERROR_STOP,		/* any error: likewise */
+};
+
 struct disk_spec {
 	char            format[16];
 	char            path[PATH_MAX];
@@ -30,6 +37,7 @@ struct disk_spec {
 	uint32_t        merge;		/* bytes; 0: no merging */
 	uint32_t        memory;		/* bytes of the arena */
 	uint8_t         ring_order;	/* largest offered, 0 ... 4 */
+	enum on_error   on_error;
 	bool            readonly;
 	bool            discard;	/* discard=unmap */
 };

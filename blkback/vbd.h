@@ -62,6 +62,7 @@ struct vbd {
 	enum resume_mode resume;	/* of the successor that is starting */
 	uint64_t         death[DEATHS_KEPT];	/* microseconds */
 	unsigned         nr_deaths;	/* in all; the last ones are above */
+	bool             stopped;	/* requests wait for vbd_retry() */
 	bool             lock_wait;	/* somebody else has the image */
 	uint64_t         lock_deadline;	/* CLOCK_MONOTONIC, microseconds */
 
@@ -130,6 +131,9 @@ void vbd_remove_page(struct vbd *v);
 /* Have the ring of v->ring mapped, or let go of it. */
 void vbd_connect(struct vbd *v);
 void vbd_disconnect(struct vbd *v);
+
+/* Have it issue again what failed: on-error=stop.  False: nothing waits. */
+bool vbd_retry(struct vbd *v);
 
 /* No new try until the frontend comes again. */
 void vbd_link_failed(struct vbd *v, const char *why);

@@ -442,6 +442,18 @@ vbd_connect(struct vbd *v)
 	tell(v, &m);
 }
 
+bool
+vbd_retry(struct vbd *v)
+{
+	struct message m;
+
+	if (!v->stopped || v->proc.fd < 0)
+		return false;
+	message_init(&m, MSG_RETRY);
+	tell(v, &m);
+	return true;
+}
+
 /* The same connection again, for a successor. */
 static void
 connect_again(struct vbd *v)
@@ -706,6 +718,16 @@ on_broken(struct vbd *v, const struct message *m)
 }
 
 static int
+on_stopped(struct vbd *v, const struct message *m)
+{
+	if (m->generation != v->generation)
+		return 0;
+	v->stopped = m->error < 0;
+	vbd_set_error(v, "%s", m->why);
+	return 0;
+}
+
+static int
 on_message(struct vbd *v, const struct message *m)
 {
 	if (m->type != MSG_HELLO && !v->proc.hello)
@@ -721,6 +743,8 @@ on_message(struct vbd *v, const struct message *m)
 		return on_disconnected(v, m);
 	case MSG_BROKEN:
 		return on_broken(v, m);
+	case MSG_STOPPED:
+		return on_stopped(v, m);
 	case MSG_CLOSED:
 		if (m->error < 0)
 			log_error(0, "%s: on closing: %s", v->name, m->why);

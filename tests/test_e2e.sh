@@ -498,8 +498,39 @@ short_life() {
 	nothing_left "it took its disk with it" 7
 }
 
+# With on-error=stop-enospc the guest waits until there is room again.
+space_runs_out() {
+	mkdir "$dir/small"
+	if ! mount -t tmpfs -o size=4m tmpfs "$dir/small" 2>/dev/null; then
+		echo "skip a full file system: nothing can be mounted here"
+		return
+	fi
+	new_image "$dir/small/a.img" 16m
+	check "attach a disk that will not fit" rb attach guest-7 xvdb \
+	    "raw,on-error=stop-enospc:$dir/small/a.img"
+	guest 7 io xvdb --rw write --bs 64k --depth 8 --verify >"$dir/job" 2>&1 &
+	job=$!
+	check "list says that it waits" wait_until 10 sh -c \
+	    "'$O/ringback' --run-dir '$dir/run' list | grep 'No space left'"
+	check "resume while there is no room" rb resume guest-7 xvdb
+	check "it waits again" wait_until 10 sh -c \
+	    "'$O/ringback' --run-dir '$dir/run' list | grep 'No space left'"
+	mount -o remount,size=32m "$dir/small"
+	check "resume when there is" rb resume guest-7 xvdb
+	wait $job
+	check "no I/O failed" io_went_well "$dir/job"
+	same_image "after a full file system" 7 xvdb "$dir/small/a.img"
+	check "nothing is left to resume" sh -c \
+	    "! '$O/ringback' --run-dir '$dir/run' resume guest-7 xvdb"
+	check "detach it" rb detach guest-7 xvdb
+	check "the guest let go" guest 7 released xvdb
+	umount "$dir/small"
+	nothing_left "nothing is left of it" 7
+}
+
 for part in matrix refusals detach_in_use daemon_restarts disk_process_dies \
-    guest_dies short_life storage_fails side_by_side as_xl figures; do
+    guest_dies short_life storage_fails space_runs_out side_by_side as_xl \
+    figures; do
 	if ! guest 7 list >/dev/null || ! kill -0 "$daemon"; then
 		bad "$part: guest 7 or ringbackd is dead"
 		break

@@ -32,7 +32,7 @@ test_frame(void **state)
 	assert_int_equal(message_check(&m, 3), -EPROTO);
 	m.version++;
 	assert_int_equal(check(), -EPROTONOSUPPORT);
-	message_init(&m, MSG_BROKEN + 1);
+	message_init(&m, MSG_STOPPED + 1);
 	assert_int_equal(check(), -EPROTO);
 	message_init(&m, MSG_CLOSED);
 	m.error = 1;

@@ -364,7 +364,9 @@ got(uint64_t want)
 
 	assert_true(rsp_cons != *rsp_prod);
 	r = (blkif_response_t *)(void *)slot(rsp_cons++);
-	assert_true(r->id == 0x1000000000ull + want);
+	if (r->id != 0x1000000000ull + want)
+		fail_msg("response %u is for request %u, not %u", rsp_cons - 1,
+		    (unsigned)r->id, (unsigned)want);
 	return r->status;
 }
 
@@ -652,6 +654,78 @@ test_refused(void **state)
 	assert_int_equal(got(2), BLKIF_RSP_ERROR);
 	assert_int_equal(nr_ios, 0);
 	assert_int_equal(page.queue[0].stats.reqs_rejected, 3);
+}
+
+/* on-error=stop: what failed waits, and everything behind it. */
+static void
+test_stop(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	q.on_error = ON_ERROR_STOP;
+	fail_op = IO_WRITE;
+	fail_nth = 2;
+	for (i = 0; i < 3; i++)
+		put(BLKIF_OP_WRITE, i * 16, 1, 100);
+	run();
+	assert_int_equal(*rsp_prod, 2);		/* the others are answered */
+	assert_int_equal(q.stopped, -EIO);
+	put(BLKIF_OP_READ, 0, 1, 100);
+	run();
+	assert_int_equal(*rsp_prod, 2);
+	assert_false(queue_arm(&q));
+
+	fail_nth = 1;				/* not mended yet */
+	queue_retry(&q);
+	run();
+	assert_int_equal(q.stopped, -EIO);
+	queue_retry(&q);
+	run();
+	assert_int_equal(q.stopped, 0);
+	assert_int_equal(*rsp_prod, 4);
+	assert_int_equal(got(0), BLKIF_RSP_OKAY);
+	assert_int_equal(got(2), BLKIF_RSP_OKAY);
+	assert_int_equal(got(3), BLKIF_RSP_OKAY);
+	assert_int_equal(got(1), BLKIF_RSP_OKAY);
+	assert_int_equal(page.queue[0].stats.reqs_failed, 0);
+
+	/* With stop-enospc another error is the guest's. */
+	q.on_error = ON_ERROR_STOP_ENOSPC;
+	fail_nth = 1;
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	run();
+	assert_int_equal(got(4), BLKIF_RSP_ERROR);
+
+	/* A guest that goes away does not wait for the operator. */
+	q.on_error = ON_ERROR_STOP;
+	fail_nth = 1;
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	run();
+	assert_int_equal(q.inflight, 1);
+	q.draining = true;
+	queue_retry(&q);
+	run();
+	assert_int_equal(got(5), BLKIF_RSP_ERROR);
+	assert_true(queue_idle(&q));
+}
+
+/* Nor is a failed flush tried again: it might seem to succeed. */
+static void
+test_stop_flush(void **state)
+{
+	(void)state;
+	q.on_error = ON_ERROR_STOP;
+	fail_op = IO_FLUSH;
+	fail_nth = 1;
+	put(BLKIF_OP_FLUSH_DISKCACHE, 0, 0, 0);
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	run();
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	run();
+	assert_int_equal(q.stopped, 0);
+	assert_int_equal(*rsp_prod, 3);
+	assert_int_equal(got(0), BLKIF_RSP_ERROR);
 }
 
 /* Duplicate ids are legal: mini-os sends id 0 for each. */
@@ -1007,6 +1081,7 @@ main(void)
 		T(test_bad_segment), T(test_copy_call_fails), T(test_sweep),
 		T(test_failed_flush), T(test_flush_with_data),
 		T(test_barrier), T(test_barrier_fails), T(test_discard),
+		T(test_stop), T(test_stop_flush),
 		T(test_refused), T(test_duplicate_ids), T(test_small_arena),
 		T(test_broken_ring), T(test_draining), T(test_arm),
 		T(test_storm), T(test_connect_fails),

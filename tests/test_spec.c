@@ -77,6 +77,10 @@ static const struct {
 	{ "raw,readonly=on:/x",         { DEFAULTS, .readonly = true } },
 	{ "raw,readonly=off:/x",        { DEFAULTS } },
 	{ "raw,on-error=report:/x",     { DEFAULTS } },
+	{ "raw,on-error=stop:/x",       { DEFAULTS,
+	                                  .on_error = ON_ERROR_STOP } },
+	{ "raw,on-error=stop-enospc:/x", { DEFAULTS,
+	                                  .on_error = ON_ERROR_STOP_ENOSPC } },
 	{ "raw,profile=default:/x",     { DEFAULTS } },
 
 	/* Merging that was not asked for gives way to a small arena. */
@@ -210,10 +214,6 @@ static const struct {
 	  { "discard=on", "not known", "unmap or ignore" } },
 	{ "raw,readonly=yes:/x", { "readonly=yes", "not known", "on or off" } },
 	{ "raw,readonly:/x", { "readonly", "not option=value" } },
-	{ "raw,on-error=stop:/x",
-	  { "on-error=stop ", "not built yet", "report" } },
-	{ "raw,on-error=stop-enospc:/x",
-	  { "on-error=stop-enospc", "not built yet", "report" } },
 	{ "raw,on-error=ignore:/x",
 	  { "on-error=ignore", "not known", "report" } },
 	{ "raw,profile=economy:/x",
@@ -241,6 +241,8 @@ differs(const struct disk_spec *a, const struct disk_spec *b)
 		return "memory";
 	if (a->ring_order != b->ring_order)
 		return "ring-order";
+	if (a->on_error != b->on_error)
+		return "on-error";
 	if (a->discard != b->discard)
 		return "discard";
 	return a->readonly != b->readonly ? "readonly" : NULL;

@@ -58,6 +58,7 @@ struct call {
 static int ask_attach(const struct call *c, json_t **question);
 static int ask_detach(const struct call *c, json_t **question);
 static int ask_list(const struct call *c, json_t **question);
+static int ask_resume(const struct call *c, json_t **question);
 static int ask_stats(const struct call *c, json_t **question);
 static int ask_hotplug(const struct call *c, json_t **question);
 static int show_attach(const struct call *c, const json_t *answer);
@@ -81,6 +82,10 @@ static const struct command {
 	  "DOMAIN VDEV [--timeout S]",
 	  "take a disk away again, wait until the domain has let go",
 	  ask_detach, show_nothing },
+	{ "resume", 2, 0,
+	  "DOMAIN VDEV",
+	  "issue again what failed and waits (on-error=stop)",
+	  ask_resume, show_nothing },
 	{ "list", 0, 0,
 	  "",
 	  "print one line per disk",
@@ -402,11 +407,23 @@ ask_list(const struct call *c, json_t **question)
 }
 
 static int
-ask_stats(const struct call *c, json_t **question)
+ask_about(const struct call *c, const char *op, json_t **question)
 {
-	*question = json_pack("{s:s, s:s, s:s}", "op", "stats",
+	*question = json_pack("{s:s, s:s, s:s}", "op", op,
 	    "domain", c->args[0], "vdev", c->args[1]);
 	return DONE;
+}
+
+static int
+ask_resume(const struct call *c, json_t **question)
+{
+	return ask_about(c, "resume", question);
+}
+
+static int
+ask_stats(const struct call *c, json_t **question)
+{
+	return ask_about(c, "stats", question);
 }
 
 static int
