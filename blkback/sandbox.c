@@ -94,6 +94,13 @@ install_filter(void)
 	if (ctx == NULL)
 		return -ENOMEM;
 	rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
+	/*
+	 * Another architecture's call ends the process, not a thread of it:
+	 * with half of its threads it would look alive and serve nobody.
+	 */
+	if (rc == 0)
+		rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH,
+		    SCMP_ACT_KILL_PROCESS);
 	/* A tree instead of a list: the data path's calls cost the least. */
 	if (rc == 0)
 		rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
