@@ -261,30 +261,53 @@ byhand_step(struct vbd *v)
 		client_vbd_changed(v);
 }
 
+/* 'parents': of the directory, when they are empty. */
 static int
-remove_body(struct xenstore *xs, xs_transaction_t t, void *arg)
+remove_frontend(struct vbd *v, xs_transaction_t t, unsigned parents)
 {
-	struct vbd *v = arg;
 	char backend[XENSTORE_PATH_MAX];
 	int rc;
 
-	/* backend/ringback/DOMID, backend/ringback */
-	rc = xenstore_remove(xs, t, v->path, 2);
-	if (rc < 0)
-		return rc;
 	/* Somebody may have put another disk there. */
-	rc = xenstore_read(xs, t, v->frontend, "backend", backend,
+	rc = xenstore_read(&v->sup->xs, t, v->frontend, "backend", backend,
 	    sizeof(backend));
 	if (rc == 0 && strcmp(backend, v->path) != 0)
 		return 0;
-	/* device/vbd */
-	return xenstore_remove(xs, t, v->frontend, 1);
+	return xenstore_remove(&v->sup->xs, t, v->frontend, parents);
+}
+
+static int
+remove_backend(struct xenstore *xs, xs_transaction_t t, void *arg)
+{
+	struct vbd *v = arg;
+
+	/* backend/ringback/DOMID, backend/ringback */
+	return xenstore_remove(xs, t, v->path, 2);
+}
+
+static int
+remove_body(struct xenstore *xs, xs_transaction_t t, void *arg)
+{
+	int rc = remove_backend(xs, t, arg);
+
+	return rc < 0 ? rc : remove_frontend(arg, t, 1);	/* device/vbd */
 }
 
 int
 byhand_remove(struct vbd *v)
 {
-	return xenstore_transaction(&v->sup->xs, remove_body, v);
+	int rc = xenstore_transaction(&v->sup->xs, remove_body, v);
+
+	if (rc != -EAGAIN)
+		return rc;
+	/*
+	 * A guest that never stops writing to its directory spoils every
+	 * transaction that touches it.  What is left of the disk if we die
+	 * between these two is a backend, and that is removed again.
+	 */
+	rc = remove_frontend(v, XBT_NULL, 0);
+	return rc < 0 ? rc :
+	    xenstore_transaction(&v->sup->xs, remove_backend, v);
 }
 
 int

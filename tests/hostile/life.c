@@ -436,7 +436,8 @@ attack_detach(struct enemy *e)
 
 	if (honest(e) < 0 || writer_start(&w, e, true) < 0)
 		return -1;
-	snprintf(words, sizeof(words), "detach %u xvda", e->domid);
+	snprintf(words, sizeof(words), "detach %u xvda --timeout 10",
+	    e->domid);
 	rc = ringback(words);
 	if (writer_stop(&w) < 0)
 		rc = -1;
