@@ -162,6 +162,14 @@ die_and_die() {
 	    --depth 30 --flush-every 5 --verify --zeroed
 }
 
+# A guest that spins sees what is published before the event that was not sent.
+die_unheard() {
+	poke die 20 published:0 published:1 published:2 published:0 \
+	    committed:0 published:1 published:0 published:2 >"$dir/job" 2>&1 &
+	io_while "$1, the guest spins" $! --rw randrw --bs 4k --depth 8 \
+	    --spin ring --verify --zeroed
+}
+
 each_step() {
 	for order in 0 4; do
 		fresh "$order" "raw:$dir/a.img"
@@ -170,6 +178,7 @@ each_step() {
 		    randrw --bs 16k --depth 24 --flush-every 7 --verify --zeroed
 		die_at_steps "$what, 4k in batches" "$((order * 5 + 1))" --rw \
 		    randrw --bs 4k --depth 64 --batch 8 --verify --zeroed
+		die_unheard "$what"
 		die_at_steps "$what, discards" 1 --rw randtrim --bs 64k \
 		    --depth 16 --verify --zeroed
 		# What was discarded may be old or zeros: make it certain.
@@ -476,7 +485,7 @@ how_long() {
 end() {
 	# What hangs would drain for as long as it was told to.
 	disk_processes | while read -r pid _; do
-		kill -KILL "$pid"
+		kill -KILL "$pid" 2>/dev/null
 	done
 	machine_stop
 }
@@ -485,9 +494,10 @@ machine_start
 trap end EXIT
 guest_start 7 || exit 1
 if [ -n "${SOAK-}" ]; then
-	until=$(($(date +%s) + ${SOAK_SECONDS:-600}))
-	while [ "$(date +%s)" -lt $until ] && [ "$failed" -eq 0 ]; do
-		random 20
+	SOAK_SECONDS=${SOAK_SECONDS:-600}
+	end=$(($(date +%s) + SOAK_SECONDS))
+	while [ "$(date +%s)" -lt $end ] && [ "$failed" -eq 0 ]; do
+		random $((SOAK_SECONDS / 30 + 1))
 		each_step $((total % 40 + 2))
 		starting_dies
 		both_die
