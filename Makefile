@@ -72,10 +72,11 @@ TESTS += $(O)/test_sandbox
 $(O)/test_sandbox: LIBS = -lcmocka -lseccomp -pthread
 $(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 	$(LINK)
-# Its Xen libraries are in the test itself.
-TESTS += $(O)/test_queue
-$(O)/test_queue: LIBS = -lcmocka -laio
-$(O)/test_queue: $(O)/tests/test_queue.o $(O)/ring/ring.o $(DRIVERS) \
+# Their Xen libraries are in queue_rig.c.
+TESTS += $(O)/test_queue $(O)/test_resume
+$(O)/test_queue $(O)/test_resume: LIBS = -lcmocka -laio
+$(O)/test_queue $(O)/test_resume: $(O)/test_%: $(O)/tests/test_%.o \
+    $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
     $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
 	$(LINK)
 
