@@ -512,7 +512,7 @@ calls() {
 	if [ -n "$SOAK" ]; then
 		xs=0 memory=0
 	else
-		xs=8 memory=4
+		xs=4 memory=3
 	fi
 	# EIO, ENOMEM: what xenstored and a full machine say.
 	check_sweep "the nth xenstore call: EIO" 0 5 $xs
