@@ -13,7 +13,7 @@
 #define SPURIOUS_MAX_MS 64
 
 static void request_done(struct request *req, int error);
-static void request_admit(struct queue *q, struct request *req, bool fail);
+static void request_admit(struct queue *q, struct request *req);
 
 static uint64_t
 clock_ns(void)
@@ -147,6 +147,7 @@ queue_reset(struct queue *q)
 	q->limits.discard_alignment = q->channel->img->discard_alignment;
 	q->masked = false;
 	q->draining = false;
+	q->refuse = false;
 	q->broken = NULL;
 	q->spurious = 0;
 	q->inflight = 0;
@@ -192,7 +193,7 @@ slot_take_again(const struct queue *q, struct page_slot *slot)
 
 /* Take up what the predecessor had in its hands. */
 static int
-queue_resume(struct queue *q, enum resume_mode resume)
+queue_resume(struct queue *q)
 {
 	struct request *req;
 	uint32_t i;
@@ -208,7 +209,7 @@ queue_resume(struct queue *q, enum resume_mode resume)
 		}
 		slot_take_again(q, req->slot);
 		q->inflight++;
-		request_admit(q, req, resume == RESUME_FAIL);
+		request_admit(q, req);
 	}
 	/* Slots are in no order, but all the others came before a barrier. */
 	STAILQ_FOREACH(req, &q->waiting, link) {
@@ -252,7 +253,8 @@ queue_attach(struct queue *q, const struct message_ring *ring,
 	    q->page->req_cons, q->page->rsp_prod);
 	if (rc == 0) {
 		queue_reset(q);
-		rc = queue_resume(q, resume);
+		q->refuse = resume == RESUME_FAIL;
+		rc = queue_resume(q);
 	}
 	if (rc < 0) {
 		snprintf(why, WHY_MAX, "the page file's in-flight table does "
@@ -337,12 +339,9 @@ request_place(struct queue *q, struct request *req)
 	return true;
 }
 
-/*
- * Check the request in its slot; it then waits for room, or for its answer.
- * 'fail': it is not to be issued at all.
- */
+/* Check the request in its slot; it then waits for room, or its answer. */
 static void
-request_admit(struct queue *q, struct request *req, bool fail)
+request_admit(struct queue *q, struct request *req)
 {
 	const blkif_request_t *wire = &req->slot->req;
 	const char *why;
@@ -351,7 +350,7 @@ request_admit(struct queue *q, struct request *req, bool fail)
 	req->taken_ns = q->now_ns;
 	status = request_parse(&req->parsed, wire, &q->limits, &why);
 	req->step = req->parsed.plan;
-	if (status == BLKIF_RSP_OKAY && !fail) {
+	if (status == BLKIF_RSP_OKAY && !q->refuse) {
 		if (req->parsed.op == PAGE_BARRIER)
 			q->barrier = req;
 		STAILQ_INSERT_TAIL(&q->waiting, req, link);
@@ -359,7 +358,7 @@ request_admit(struct queue *q, struct request *req, bool fail)
 	}
 	if (status == BLKIF_RSP_OKAY) {
 		status = BLKIF_RSP_ERROR;
-		why = "the disk process died of it";
+		why = "disk processes died of such requests";
 	}
 	q->page->stats.reqs_rejected++;
 	log_guest(&q->log, "request refused: operation %u, %u segments, "
@@ -385,7 +384,7 @@ queue_take_one(struct queue *q)
 	atomic_store_explicit(&req->slot->state, PAGE_SLOT_TAKEN,
 	    memory_order_release);
 	step(q, STEP_TAKEN);
-	request_admit(q, req, false);
+	request_admit(q, req);
 }
 
 /* Give room to those who wait, in their order.  How many got it. */

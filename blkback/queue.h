@@ -52,6 +52,7 @@ struct queue {
 	int                   port;	/* ours, bound; -1 */
 	bool                  masked;	/* we hold an event of it */
 	bool                  draining;	/* take nothing more */
+	bool                  refuse;	/* RESUME_FAIL: ERROR for everything */
 	const char           *broken;	/* why nothing more is taken, or NULL */
 	unsigned              spurious;	/* events in a row without a request */
 	unsigned              inflight;	/* taken, not yet answered */

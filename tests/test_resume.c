@@ -186,6 +186,13 @@ test_resume_fail(void **state)
 	assert_int_equal(nr_ios, 0);
 	for (i = 0; i < 5; i++)
 		assert_int_equal(got(i), BLKIF_RSP_ERROR);
+	/* And so is all that follows, until the guest connects anew. */
+	put(BLKIF_OP_READ, 0, 1, 100);
+	put(0x7f, 0, 1, 100);
+	run();
+	assert_int_equal(nr_ios, 0);
+	assert_int_equal(got(5), BLKIF_RSP_ERROR);
+	assert_int_equal(got(6), BLKIF_RSP_EOPNOTSUPP);
 	assert_true(queue_idle(&q));
 }
 
