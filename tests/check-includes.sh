@@ -30,7 +30,7 @@ check_tree() {
 	allow ring    'ring/[a-z_0-9]+\.h'     'xen/[a-z_0-9/]+\.h'
 	allow drivers 'drivers/[a-z_0-9]+\.h'  'none'
 	allow blkback 'blkback/[a-z_0-9]+\.h|drivers/driver\.h|ring/ring\.h' \
-	    'xen/[a-z_0-9/]+\.h|xenstore\.h|xengnttab\.h|xenevtchn\.h|xenctrl\.h'
+	    'xen/[a-z_0-9/]+\.h|xenstore(_lib)?\.h|xengnttab\.h|xenevtchn\.h|xenctrl\.h'
 	allow tools \
 	    'tools/[a-z_0-9]+\.h|drivers/driver\.h|blkback/control\.h' 'none'
 
