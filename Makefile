@@ -325,4 +325,5 @@ help: ## print this
 	    END { printf "%s%s", first, rest }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: all check check-all check-xen clean deps deps-lint deps-xen help install lint uninstall
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -name xenbed -prune -o -type f -name '*.d' -print \
+    2>/dev/null)
