@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* arena: a bitmap of pages, searched from where the last one was found. */
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* disk: the two threads of a disk process, and what they tell each other. */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* grant: libxengnttab, with the status of each segment (see grant.h). */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>

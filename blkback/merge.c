@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* merge: groups of requests that share an I/O (see merge.h). */
 #include <limits.h>
 
 #include "blkback/merge.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* message: checking, sending and receiving them (see message.h). */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>

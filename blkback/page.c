@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* page: making, taking over and mapping the file (see page.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* queue: the rounds, and taking up what a predecessor left (see queue.h). */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

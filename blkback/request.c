@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* request: the checks, and nothing else (see request.h). */
 #include <string.h>
 
 #include "blkback/request.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* sandbox: the list of what is still allowed (see sandbox.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ring: the three layouts and the indices (see ring.h). */
 #include <errno.h>
 #include <string.h>
 
