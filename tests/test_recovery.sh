@@ -76,13 +76,20 @@ fresh() {
 	check "attach, ring order $1" rb attach guest-7 xvda "$2"
 }
 
+left() {
+	find "$dir/run" -mindepth 1 ! -name control ! -name lock
+	disk_processes
+}
+
+nothing_left() {
+	[ -z "$(left)" ]
+}
+
 gone() {
 	check "$1: detach" rb detach guest-7 xvda
 	check "$1: the guest let go of it" guest 7 released xvda
-	if left=$(find "$dir/run" -mindepth 1 ! -name control ! -name lock) &&
-	    [ -n "$left$(disk_processes)" ]; then
-		bad "$1: nothing is left" "$left $(disk_processes)"
-	fi
+	# detach answers when the nodes are gone; the files follow at once.
+	wait_until 2 nothing_left || bad "$1: nothing is left" "$(left)"
 	if grep -iE 'sanitizer|runtime error' "$dir/ringbackd.log" >&2; then
 		bad "$1: a sanitizer has spoken"
 	fi
