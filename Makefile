@@ -220,12 +220,6 @@ $(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy life main request ring v
 	$(LINK)
 TESTS += tests/test_hostile.sh
 CHECK_NEEDS += $(O)/hostile
-soak: soak-hostile
-soak-hostile: ## guests that mean harm, for about 5 minutes
-soak-hostile: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/hostile
-	$(Q)O=$(O) SOAK=1 sh tests/test_hostile.sh
-.PHONY: soak soak-hostile
-
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 
@@ -243,11 +237,17 @@ CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)
 
+# ---- the long tests ------------------------------------------------------------
+# The scripts of `check` without its haste, and libFuzzer; each ends by itself.
 SOAK_SECONDS = 600
-soak: ## thousands of deaths under load, for SOAK_SECONDS (600)
-soak: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/page_poke
-	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_recovery.sh
-.PHONY: soak
+SOAK = recovery hostile faults
+soak: ## the long tests: deaths, enemies, faults, fuzzing (80 minutes)
+soak: $(SOAK:%=soak-%) soak-fuzz
+$(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)
+	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_$*.sh
+soak-fuzz: FUZZ_SECONDS = $(SOAK_SECONDS)
+soak-fuzz: fuzz
+.PHONY: soak soak-fuzz $(SOAK:%=soak-%)
 
 demo: ## see it work: a guest, two disks, verified I/O, in 30 seconds
 demo: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
