@@ -33,7 +33,7 @@ endef
 # Debian's names of what each step needs; `make deps` installs what is missing.
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
              libsystemd-dev
-DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio
+DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
 

@@ -471,7 +471,8 @@ lock_memory(void)
 {
 	/* Not in reclaim while we are what reclaim waits for. */
 	if (prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0)
-		log_error(-errno, "cannot become an I/O flusher, going on");
+		log_error(-errno, "cannot become an I/O flusher "
+		    "(CAP_SYS_RESOURCE), going on");
 	if (mlockall(MCL_CURRENT) != 0)
 		log_error(-errno, "cannot lock memory, going on");
 }

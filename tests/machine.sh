@@ -43,6 +43,12 @@ rb() {
 	"$O/ringback" --run-dir "$dir/run" "$@"
 }
 
+# Without it every "nothing is left" would hold.
+command -v pgrep >/dev/null || {
+	echo "pgrep is missing (package procps)" >&2
+	exit 1
+}
+
 # Processes of disks, in the form of pgrep -a; they outlive the daemon.
 disk_processes() {
 	pgrep -a -f "^ringbackd: disk .*--run-dir $dir/run\$"

@@ -574,8 +574,10 @@ test_toggling(void **state)
 	start = rig_now_ms();
 	ask_ok(r, ATTACH("xvdc", "null:ok", ", \"wait\": false"));
 	assert_true(rig_now_ms() - start < 2000);
+	/* Closed is answered with Closed, but in InitWait with nothing. */
 	fe_state(r, XVDB, 6);
-	await_state(r, by_hand(XVDB), 6);
+	UNTIL(state_of(r, by_hand(XVDB)) == 6 ||
+	    state_of(r, by_hand(XVDB)) == 2);
 	fe_state(r, XVDB, 1);
 	fe_connect(r, "ringback", XVDB);
 	assert_true(rig_log_lines(r, "ringbackd: vbd 7/51728: c") < 40);

@@ -327,6 +327,33 @@ enemy_recover(struct enemy *e)
 	return enemy_await(e, XenbusStateInitWait);
 }
 
+/*
+ * After states at full speed the backend may still be busy with one of them:
+ * what it shows counts only when it lasts.
+ */
+int
+enemy_settle(struct enemy *e)
+{
+	uint64_t		until = now_ms() + WAIT_S * 1000;
+	enum xenbus_state	theirs;
+	unsigned		calm = 0;
+
+	if (enemy_state(e, XenbusStateClosed) < 0)
+		return -1;
+	while (calm < CALM_MS) {
+		theirs = enemy_backend(e);
+		calm = (theirs == XenbusStateClosed ||
+		    theirs == XenbusStateInitWait) &&
+		    !(e->ring && ring_held(e)) ? calm + 1 : 0;
+		if (now_ms() > until)
+			return fail("we are Closed, the backend is in state %d"
+			    "%s", (int)theirs, e->ring && ring_held(e) ?
+			    " and holds the ring" : "");
+		sleep_ms(1);
+	}
+	return 0;
+}
+
 int
 enemy_disconnect(struct enemy *e)
 {

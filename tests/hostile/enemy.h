@@ -33,6 +33,7 @@
 #define MAX_IDS		80000u		/* requests of one connection */
 #define ANY		(-100)		/* OKAY or ERROR, as it may be */
 #define WAIT_S		20		/* for what must happen */
+#define CALM_MS		50		/* what lasts so long is no passage */
 
 /* Where everything is; from the command line. */
 struct world {
@@ -113,6 +114,8 @@ int	enemy_connect(struct enemy *, enum front_abi, unsigned order);
 int	enemy_disconnect(struct enemy *);
 /* Take port and grants back; nobody may have them any more. */
 int	enemy_drop_ring(struct enemy *);
+/* Closed, and until the backend has done with every state before it. */
+int	enemy_settle(struct enemy *);
 /* From whatever state back to a disk that is offered. */
 int	enemy_recover(struct enemy *);
 

@@ -423,7 +423,8 @@ attack_states(struct enemy *e)
 		sleep_ms(10);
 	if (writer_stop(&w) < 0 || ms < 0)
 		return -1;
-	return enemy_recover(e) < 0 || honest(e) < 0 ? -1 : 0;
+	return enemy_settle(e) < 0 || enemy_recover(e) < 0 || honest(e) < 0 ?
+	    -1 : 0;
 }
 
 /* It goes on writing while its disk is taken away, and after. */
@@ -488,7 +489,7 @@ attack_ring_nodes(struct enemy *e)
 		    XenbusStateInitialised) < 0)
 			return -1;
 	}
-	if (enemy_recover(e) < 0)
+	if (enemy_settle(e) < 0 || enemy_recover(e) < 0)
 		return -1;
 	enemy_ungrant(e, ref);
 	return honest(e);
