@@ -146,7 +146,8 @@ $(O)/ringback: $(O)/tools/ringback.o
 	$(LINK)
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
-         tests/test_hotplug.sh tests/test_install.sh tests/test_cli_daemon.sh
+         tests/test_hotplug.sh tests/test_install.sh tests/test_man.sh \
+         tests/test_cli_daemon.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 $(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o
