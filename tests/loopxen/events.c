@@ -77,7 +77,11 @@ lx_deliver(struct lx_port *port, int fd, int idle)
 		    old | LX_READY | LX_MASKED;
 	} while (!atomic_compare_exchange_weak(&port->bits, &old, new));
 
-	return event_write((new & ~old) & LX_READY ? fd : idle);
+	/*
+	 * Also when it was READY before: a process killed between the two
+	 * lines, which are one hypercall under Xen, has woken nobody.
+	 */
+	return event_write(new & LX_READY ? fd : idle);
 }
 
 /* ---- opening ---------------------------------------------------------- */
