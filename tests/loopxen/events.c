@@ -81,7 +81,7 @@ lx_deliver(struct lx_port *port, int fd, int idle)
 	 * Also when it was READY before: a process killed between the two
 	 * lines, which are one hypercall under Xen, has woken nobody.
 	 */
-	return event_write((new & LX_READY) != 0 ? fd : idle);
+	return event_write((LX_READY & new) != 0 ? fd : idle);
 }
 
 /* ---- opening ---------------------------------------------------------- */
