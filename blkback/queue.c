@@ -680,7 +680,6 @@ queue_answer(struct queue *q)
 		STAILQ_INSERT_HEAD(&q->free, req, link);
 		q->inflight--;
 	}
-	q->page->inflight = q->inflight;
 }
 
 bool

@@ -429,17 +429,24 @@ vbd_kill_process(struct vbd *v)
 		process_lost(v, "was killed");
 }
 
-void
-vbd_connect(struct vbd *v)
+/* By itself, the same connection again: for a successor. */
+static void
+send_connect(struct vbd *v)
 {
 	struct message m;
 
-	v->lock_wait = false;
-	v->now.link = LINK_CONNECTING;
-	v->generation++;
 	message_init(&m, MSG_CONNECT);
 	m.u.connect = v->ring;
 	tell(v, &m);
+}
+
+void
+vbd_connect(struct vbd *v)
+{
+	v->lock_wait = false;
+	v->now.link = LINK_CONNECTING;
+	v->generation++;
+	send_connect(v);
 }
 
 bool
@@ -452,17 +459,6 @@ vbd_retry(struct vbd *v)
 	message_init(&m, MSG_RETRY);
 	tell(v, &m);
 	return true;
-}
-
-/* The same connection again, for a successor. */
-static void
-connect_again(struct vbd *v)
-{
-	struct message m;
-
-	message_init(&m, MSG_CONNECT);
-	m.u.connect = v->ring;
-	tell(v, &m);
 }
 
 void
@@ -509,7 +505,7 @@ adopt_successor(struct vbd *v, const struct message *m)
 	v->open = h->open;
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
-	connect_again(v);
+	send_connect(v);
 	return true;
 }
 
@@ -591,7 +587,7 @@ on_opened(struct vbd *v, const struct message *m)
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
 	if (v->resume != RESUME_NO) {
-		connect_again(v);
+		send_connect(v);
 		return 0;
 	}
 	log_info("%s: %s is open, %llu bytes%s", v->name, v->spec,
