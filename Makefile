@@ -32,7 +32,7 @@ endef
 
 # Debian's names of what each step needs; `make deps` installs what is missing.
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
-             libsystemd-dev
+             libsystemd-dev zlib1g-dev libzstd-dev
 DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
@@ -51,19 +51,20 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 	$(call say,CC,$<)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
+DRIVER_LIBS = -laio -lz -lzstd -pthread
 DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw fault)
 TESTS += $(DRIVER_TESTS)
-$(DRIVER_TESTS): LIBS = -lcmocka -laio -lpthread
+$(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)
 	$(LINK)
 
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
        message page queue request sandbox) $(DRIVERS)
-DISK_LIBS = -lxengnttab -lxenevtchn -laio -lseccomp -pthread
+DISK_LIBS = -lxengnttab -lxenevtchn -lseccomp $(DRIVER_LIBS)
 UNIT = arena merge message request ring
 TESTS += $(UNIT:%=$(O)/test_%)
-$(UNIT:%=$(O)/test_%): LIBS = -lcmocka -laio
+$(UNIT:%=$(O)/test_%): LIBS = -lcmocka $(DRIVER_LIBS)
 $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
     $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
     $(O)/blkback/sandbox.o,$(DISK))
@@ -74,7 +75,7 @@ $(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 	$(LINK)
 # Their Xen libraries are in queue_rig.c.
 TESTS += $(O)/test_queue $(O)/test_resume
-$(O)/test_queue $(O)/test_resume: LIBS = -lcmocka -laio
+$(O)/test_queue $(O)/test_resume: LIBS = -lcmocka $(DRIVER_LIBS)
 $(O)/test_queue $(O)/test_resume: $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
     $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
@@ -99,7 +100,7 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
 CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/ringbackd_fake
-$(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson -laio
+$(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson $(DRIVER_LIBS)
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
@@ -118,7 +119,7 @@ FUZZ_SOURCES = ring/ring.c $(patsubst %,blkback/%.c,frontend log message page \
                request spec vdev xenstore) $(wildcard drivers/*.c)
 TESTS += tests/fuzz/run.sh
 CHECK_NEEDS += $(FUZZ:%=$(O)/fuzz_%)
-$(FUZZ:%=$(O)/fuzz_%): LIBS = -laio -lxenstore -pthread
+$(FUZZ:%=$(O)/fuzz_%): LIBS = -lxenstore $(DRIVER_LIBS)
 $(FUZZ:%=$(O)/fuzz_%): $(O)/fuzz_%: $(O)/tests/fuzz/fuzz_%.o \
     $(O)/tests/fuzz/main.o $(FUZZ_SOURCES:%.c=$(O)/%.o)
 	$(LINK)
@@ -127,7 +128,7 @@ $(O)/libfuzzer_%: tests/fuzz/fuzz_%.c $(FUZZ_SOURCES)
 	@mkdir -p $(@D)
 	$(call say,FUZZ,$@)clang $(ALL_CPPFLAGS) -std=gnu11 -g -O1 -o $@ \
 	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    $(filter %.c,$^) -laio -lxenstore -pthread
+	    $(filter %.c,$^) -lxenstore $(DRIVER_LIBS)
 
 fuzz: ## libFuzzer, FUZZ_SECONDS (60) for each target
 fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
@@ -152,7 +153,7 @@ CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 $(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o
 	$(LINK)
-$(O)/test_log $(O)/test_spec: LIBS = -lcmocka -laio
+$(O)/test_log $(O)/test_spec: LIBS = -lcmocka $(DRIVER_LIBS)
 $(O)/test_log: $(O)/tests/test_log.o $(O)/blkback/log.o
 	$(LINK)
 $(O)/test_spec: $(O)/tests/test_spec.o $(O)/blkback/spec.o $(DRIVERS)

@@ -75,6 +75,9 @@ struct image_options {
 	bool            readonly;	/* opened O_RDONLY: CVE-2015-7311 */
 	bool            discard;	/* offer IO_DISCARD where it works */
 	enum cache_mode cache;
+	const char *const *backing_roots; /* NULL-terminated list of folders */
+					/* below which backing files lie; */
+					/* NULL: the folder of 'path' only */
 };
 
 /* An open image.  Drivers embed it first in their own struct. */
@@ -93,6 +96,17 @@ struct image {
 	dev_t                dev;	/* identity of the (topmost) file; */
 	ino_t                ino;	/* 0/0 where there is none */
 	unsigned             nr_channels;	/* open; driver.c counts */
+
+	/*
+	 * Memory in which what was done but is not in the file yet survives
+	 * the death of the process (not of the host).  The driver says at
+	 * open how much it wants; the caller may lend it, from before
+	 * activate until after deactivate: whole pages, zeroed when the
+	 * image was not in use before, else what a predecessor that died
+	 * left, which activate then does again.
+	 */
+	uint32_t             redo_bytes;	/* 0: none */
+	void                *redo;		/* NULL: none lent */
 };
 
 /*

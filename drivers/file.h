@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * file: what the formats stand on, a regular file or a block device.
+ *
+ * Opened with O_DIRECT, checked, measured; plus the blocking I/O that open,
+ * activate and the metadata thread of a format do.  Guest data does not come
+ * this way but through aio.h.
+ *
+ * Only storage with 512-byte logical sectors is served: guests may ask for
+ * any 512-byte sector, and direct I/O cannot do less than a sector.
+ */
+#ifndef DRIVERS_FILE_H
+#define DRIVERS_FILE_H
+
+#include "drivers/aio.h"
+#include "drivers/driver.h"
+
+#define SECTOR 512u
+
+struct file {
+	char    *path;		/* ours; as it was named */
+	int      fd;		/* -1: not open */
+	bool     readonly;
+	bool     device;	/* a block device, else a regular file */
+	uint64_t size;		/* bytes, any number; see file_read_size() */
+	uint32_t physical_block_size;	/* bytes, SECTOR ... 4096 */
+	uint32_t discard_granularity;	/* bytes, power of 2; 0: cannot */
+	dev_t    dev;		/* its identity */
+	ino_t    ino;
+};
+
+/*
+ * Open 'path', read-only or not.  Refused, with the remedy in 'why': what is
+ * neither regular nor a block device, a device set to read-only, storage
+ * whose sectors are not 512 bytes.  On failure f->fd is -1 and nothing is
+ * held.  f->size is read.
+ */
+int  file_open(struct file *f, const char *path, bool readonly,
+         enum cache_mode cache, char why[WHY_MAX]);
+void file_close(struct file *f);	/* also when it is not open */
+
+/* Measure again: somebody may have resized it before it was locked. */
+int  file_read_size(struct file *f, char why[WHY_MAX]);
+
+/*
+ * Blocking I/O of whole sectors: offset, bytes and the address of 'buf' are
+ * multiples of SECTOR.  Short transfers are continued.  What a read finds
+ * beyond the end of the file is zeroes; a write that does not get on is
+ * -ENOSPC.  0 or -errno.
+ */
+int  file_pread(const struct file *f, void *buf, size_t bytes,
+         uint64_t offset);
+int  file_pwrite(const struct file *f, const void *buf, size_t bytes,
+         uint64_t offset);
+
+/* fdatasync.  0 or -errno. */
+int  file_sync(const struct file *f);
+
+/*
+ * Give a range back to the storage: a hole in a file (which then reads as
+ * zeroes), BLKDISCARD on a device (which may read as anything).
+ */
+int  file_discard(const struct file *f, uint64_t offset, uint64_t bytes);
+
+/*
+ * Make a regular file reach 'size' bytes, which lie beyond f->size, and
+ * reserve the room for them; what is new reads as zeroes.  Where the file
+ * system cannot reserve it only gets longer.  Updates f->size.  -ENOSPC,
+ * -EFBIG and the like: unchanged.
+ */
+int  file_grow(struct file *f, uint64_t size);
+
+/* Cut a regular file off at 'size' bytes.  Updates f->size. */
+int  file_shrink(struct file *f, uint64_t size);
+
+/* The function for aio_open() that discards in this file; NULL: it cannot. */
+aio_discard *file_aio_discard(const struct file *f);
+
+#endif
