@@ -46,7 +46,8 @@ int  file_read_size(struct file *f, char why[WHY_MAX]);
  * Blocking I/O of whole sectors: offset, bytes and the address of 'buf' are
  * multiples of SECTOR.  Short transfers are continued.  What a read finds
  * beyond the end of the file is zeroes; a write that does not get on is
- * -ENOSPC.  0 or -errno.
+ * -ENOSPC, and one beyond the end lengthens the file but not f->size.
+ * 0 or -errno.
  */
 int  file_pread(const struct file *f, void *buf, size_t bytes,
          uint64_t offset);

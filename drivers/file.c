@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* file: see file.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "drivers/file.h"
+
+#define MAX_PHYSICAL 4096u
+
+/*
+ * Open.
+ */
+
+/* Only what can hold a disk; anything else gets told what it is. */
+static int
+file_check_type(const char *path, mode_t mode, char why[WHY_MAX])
+{
+	if (S_ISREG(mode) || S_ISBLK(mode))
+		return 0;
+	if (S_ISDIR(mode)) {
+		why_set(why, "open %.200s: it is a directory; name the image "
+		    "file inside it", path);
+		return -EISDIR;
+	}
+	why_set(why, "open %.200s: it is a %s; only a regular file or a block "
+	    "device can hold a disk, name one of these", path,
+	    S_ISFIFO(mode) ? "FIFO" : S_ISSOCK(mode) ? "socket" :
+	    S_ISCHR(mode) ? "character device" : "file of an unknown type");
+	return -ENOTBLK;
+}
+
+static void
+file_explain_open(const char *path, bool readonly, int error,
+    char why[WHY_MAX])
+{
+	const char *what = strerror(error), *remedy;
+
+	switch (error) {
+	case ENOENT:
+	case ENOTDIR:
+		remedy = "check the path, or create the image first";
+		break;
+	case EACCES:
+	case EPERM:
+		remedy = readonly ?
+		    "give the user that the daemon runs as access to the file "
+		    "and to every folder above it" :
+		    "give the user that the daemon runs as access to the file "
+		    "and to every folder above it, or attach it read-only";
+		break;
+	case EROFS:
+		remedy = "mount the file system for writing, or attach the "
+		    "disk read-only";
+		break;
+	case EINVAL:
+		what = "no direct I/O (O_DIRECT)";
+		remedy = "its file system cannot do that, and cache=none and "
+		    "cache=directsync need it; move the image to one that "
+		    "can, such as ext4 or XFS";
+		break;
+	case EMFILE:
+	case ENFILE:
+		remedy = "raise the limit of open files (ulimit -n, "
+		    "LimitNOFILE= of the unit)";
+		break;
+	case EBUSY:
+	case ETXTBSY:
+		remedy = "something else has it for itself: unmount it, or "
+		    "stop what runs from it";
+		break;
+	case ENXIO:
+	case ENODEV:
+	case ENOMEDIUM:
+		remedy = "no device is behind this node; activate the volume "
+		    "or insert the medium";
+		break;
+	default:
+		remedy = "see the kernel log (dmesg) for what is wrong with "
+		    "its storage";
+	}
+	why_set(why, "open %.200s%s: %s; %s", path,
+	    readonly ? " read-only" : "", what, remedy);
+}
+
+/*
+ * The type is checked before, because opening some devices does something,
+ * and after, because the name may by then stand for something else.  With
+ * O_NONBLOCK the open cannot hang on a FIFO or on a drive without a medium.
+ */
+static int
+file_open_fd(struct file *f, struct stat *st, enum cache_mode cache,
+    char why[WHY_MAX])
+{
+	int flags = O_DIRECT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	int rc;
+
+	flags |= f->readonly ? O_RDONLY : O_RDWR;
+	if (cache == CACHE_DIRECTSYNC)
+		flags |= O_DSYNC;
+
+	if (stat(f->path, st) == -1)
+		goto err_errno;
+	rc = file_check_type(f->path, st->st_mode, why);
+	if (rc < 0)
+		return rc;
+	f->fd = open(f->path, flags);
+	if (f->fd == -1 || fstat(f->fd, st) == -1)
+		goto err_errno;
+	rc = file_check_type(f->path, st->st_mode, why);
+	if (rc < 0)
+		return rc;
+	if (fcntl(f->fd, F_SETFL, flags & ~O_NONBLOCK) == -1)
+		goto err_errno;
+
+	f->device = S_ISBLK(st->st_mode);
+	f->dev = st->st_dev;
+	f->ino = st->st_ino;
+	return 0;
+
+err_errno:
+	rc = -errno;
+	file_explain_open(f->path, f->readonly, -rc, why);
+	return rc;
+}
+
+/* open(2) lets a device be opened for writing that refuses every write. */
+static int
+file_check_writable(const struct file *f, char why[WHY_MAX])
+{
+	int readonly = 0, rc;
+
+	if (!f->device || f->readonly)
+		return 0;
+	if (ioctl(f->fd, BLKROGET, &readonly) == -1) {
+		rc = -errno;
+		why_set(why, "ask whether %.200s is read-only: %s; it must be "
+		    "a block device of this host", f->path, strerror(-rc));
+		return rc;
+	}
+	if (readonly) {
+		why_set(why, "open %.200s: the device is set to read-only; "
+		    "run 'blockdev --setrw' on it, or attach the disk "
+		    "read-only", f->path);
+		return -EROFS;
+	}
+	return 0;
+}
+
+int
+file_read_size(struct file *f, char why[WHY_MAX])
+{
+	uint64_t size = 0;
+	struct stat st;
+	int rc;
+
+	if (f->device)
+		rc = ioctl(f->fd, BLKGETSIZE64, &size);
+	else
+		rc = fstat(f->fd, &st);
+	if (rc == -1) {
+		rc = -errno;
+		why_set(why, "read the size of %.200s: %s; see the kernel log "
+		    "(dmesg) for what is wrong with its storage", f->path,
+		    strerror(-rc));
+		return rc;
+	}
+	f->size = f->device ? size : (uint64_t)st.st_size;
+	return 0;
+}
+
+/*
+ * Does the file take direct I/O of one sector?  For kernels and file systems
+ * that do not tell: EINVAL is what they answer to I/O that is not aligned.
+ * Any other error is not about alignment and will be met by the I/O.
+ */
+static int
+file_probe_alignment(const struct file *f, uint32_t *offset, uint32_t *memory)
+{
+	void *buf;
+	ssize_t n;
+	int error;
+
+	error = posix_memalign(&buf, MAX_PHYSICAL, 2 * SECTOR);
+	if (error != 0)
+		return -error;
+	n = pread(f->fd, (char *)buf + SECTOR, SECTOR, 0);
+	*offset = *memory = n == -1 && errno == EINVAL ? MAX_PHYSICAL : SECTOR;
+	free(buf);
+	return 0;
+}
+
+/* What direct I/O must be a multiple of, in bytes; 0: there is none. */
+static int
+file_read_alignment(const struct file *f, uint32_t *offset, uint32_t *memory)
+{
+	unsigned sector = 0;
+#ifdef STATX_DIOALIGN
+	struct statx stx;
+
+	/* Linux 6.1 and newer, and not every file system. */
+	if (statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
+	    (stx.stx_mask & STATX_DIOALIGN) != 0) {
+		*offset = stx.stx_dio_offset_align;
+		*memory = stx.stx_dio_mem_align;
+		return 0;
+	}
+#endif
+	if (!f->device)
+		return file_probe_alignment(f, offset, memory);
+	if (ioctl(f->fd, BLKSSZGET, &sector) == -1)
+		return -errno;
+	*offset = sector;
+	*memory = SECTOR;
+	return 0;
+}
+
+/* A hint for the guest: what the storage likes best, within reason. */
+static uint32_t
+file_physical_block_size(const struct file *f, const struct stat *st)
+{
+	unsigned physical = 0;
+	uint32_t size = SECTOR;
+
+	if (!f->device)
+		physical = (unsigned)st->st_blksize;
+	else if (ioctl(f->fd, BLKPBSZGET, &physical) == -1)
+		physical = SECTOR;
+	while (size < MAX_PHYSICAL && size * 2 <= physical)
+		size *= 2;
+	return size;
+}
+
+static int
+file_read_block_sizes(struct file *f, const struct stat *st,
+    char why[WHY_MAX])
+{
+	uint32_t offset = 0, memory = 0;
+	int rc;
+
+	rc = file_read_alignment(f, &offset, &memory);
+	if (rc < 0) {
+		why_set(why, "read the sector size of %.200s: %s; see the "
+		    "kernel log (dmesg)", f->path, strerror(-rc));
+		return rc;
+	}
+	if (offset == 0 || memory == 0) {
+		file_explain_open(f->path, f->readonly, EINVAL, why);
+		return -EINVAL;
+	}
+	if (offset > SECTOR || memory > SECTOR) {
+		why_set(why, "open %.200s: its storage has sectors of %u "
+		    "bytes, and only storage with 512-byte logical sectors is "
+		    "served yet; move the image to such storage", f->path,
+		    offset > memory ? offset : memory);
+		return -EOPNOTSUPP;
+	}
+	f->physical_block_size = file_physical_block_size(f, st);
+	return 0;
+}
+
+/* One number of /sys/dev/block/MAJOR:MINOR/queue/; 0 when there is none. */
+static uint64_t
+file_queue_number(dev_t rdev, const char *name)
+{
+	unsigned long long n = 0;
+	const char *dir[] = { "", "../" }; /* a partition's is its disk's */
+	char path[96];
+	FILE *in;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%squeue/%s",
+		    major(rdev), minor(rdev), dir[i], name);
+		in = fopen(path, "re");
+		if (in == NULL)
+			continue;
+		if (fscanf(in, "%llu", &n) != 1)
+			n = 0;
+		fclose(in);
+		break;
+	}
+	return n;
+}
+
+/*
+ * A device says whether it discards.  Of a file system only trying tells, and
+ * open must not write: it is offered, and answered with -EOPNOTSUPP there.
+ */
+static void
+file_read_discard(struct file *f, const struct stat *st)
+{
+	uint64_t granule = (uint64_t)st->st_blksize;
+
+	if (f->device)
+		granule = file_queue_number(st->st_rdev,
+		    "discard_max_bytes") == 0 ? 0 :
+		    file_queue_number(st->st_rdev, "discard_granularity");
+	if (granule < SECTOR || granule > UINT32_MAX / 2 ||
+	    (granule & (granule - 1)) != 0)
+		return;
+	f->discard_granularity = (uint32_t)granule;
+}
+
+int
+file_open(struct file *f, const char *path, bool readonly,
+    enum cache_mode cache, char why[WHY_MAX])
+{
+	struct stat st;
+	int rc;
+
+	*f = (struct file){ .fd = -1, .readonly = readonly };
+	f->path = strdup(path);
+	if (f->path == NULL) {
+		why_set(why, "open %.200s: out of memory", path);
+		return -ENOMEM;
+	}
+	rc = file_open_fd(f, &st, cache, why);
+	if (rc == 0)
+		rc = file_check_writable(f, why);
+	if (rc == 0)
+		rc = file_read_size(f, why);
+	if (rc == 0)
+		rc = file_read_block_sizes(f, &st, why);
+	if (rc < 0) {
+		file_close(f);
+		return rc;
+	}
+	if (!readonly)
+		file_read_discard(f, &st);
+	return 0;
+}
+
+void
+file_close(struct file *f)
+{
+	if (f->fd != -1)
+		close(f->fd);
+	free(f->path);
+	f->fd = -1;
+	f->path = NULL;
+}
+
+/*
+ * Blocking I/O.
+ */
+
+/*
+ * Where a file ends inside a sector the last read brings a part of it; to go
+ * on from there would not be aligned, so that sector is read once more.
+ */
+int
+file_pread(const struct file *f, void *buf, size_t bytes, uint64_t offset)
+{
+	char *to = buf;
+	size_t done = 0;
+	ssize_t n;
+
+	while (done < bytes) {
+		n = pread(f->fd, to + done, bytes - done,
+		    (off_t)(offset + done));
+		if (n == -1 && errno == EINTR)
+			continue;
+		if (n == -1)
+			return -errno;
+		if (n < (ssize_t)SECTOR) { /* the end */
+			memset(to + done + n, 0, bytes - done - (size_t)n);
+			break;
+		}
+		done += (size_t)n & ~(size_t)(SECTOR - 1);
+	}
+	return 0;
+}
+
+int
+file_pwrite(const struct file *f, const void *buf, size_t bytes,
+    uint64_t offset)
+{
+	const char *from = buf;
+	size_t done = 0;
+	ssize_t n;
+
+	while (done < bytes) {
+		n = pwrite(f->fd, from + done, bytes - done,
+		    (off_t)(offset + done));
+		if (n == -1 && errno == EINTR)
+			continue;
+		if (n == -1)
+			return -errno;
+		if (n < (ssize_t)SECTOR)
+			return -ENOSPC;
+		done += (size_t)n & ~(size_t)(SECTOR - 1);
+	}
+	return 0;
+}
+
+int
+file_sync(const struct file *f)
+{
+	return fdatasync(f->fd) == -1 ? -errno : 0;
+}
+
+/*
+ * Size and room.
+ */
+
+static int
+discard_file(int fd, uint64_t offset, uint64_t length)
+{
+	int rc;
+
+	do {
+		rc = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		    (off_t)offset, (off_t)length);
+	} while (rc == -1 && errno == EINTR);
+	return rc == -1 ? -errno : 0;
+}
+
+static int
+discard_device(int fd, uint64_t offset, uint64_t length)
+{
+	uint64_t range[2] = { offset, length };
+
+	return ioctl(fd, BLKDISCARD, range) == -1 ? -errno : 0;
+}
+
+aio_discard *
+file_aio_discard(const struct file *f)
+{
+	if (f->discard_granularity == 0)
+		return NULL;
+	return f->device ? discard_device : discard_file;
+}
+
+int
+file_discard(const struct file *f, uint64_t offset, uint64_t bytes)
+{
+	aio_discard *discard = file_aio_discard(f);
+
+	return discard == NULL ? -EOPNOTSUPP : discard(f->fd, offset, bytes);
+}
+
+static int
+file_cut(struct file *f, uint64_t size)
+{
+	int rc;
+
+	do {
+		rc = ftruncate(f->fd, (off_t)size);
+	} while (rc == -1 && errno == EINTR);
+	if (rc == -1)
+		return -errno;
+	f->size = size;
+	return 0;
+}
+
+/*
+ * A write may have made the file longer than f->size, by some bytes of the
+ * last sector at least: so the file is asked.  A reservation that fails
+ * half-way leaves some of it, on ext4 a longer file too; it is given back.
+ */
+int
+file_grow(struct file *f, uint64_t size)
+{
+	char why[WHY_MAX];
+	int rc, rc2;
+
+	if (f->device)
+		return -ENOSPC;
+	if (size > INT64_MAX)
+		return -EFBIG;
+	rc = file_read_size(f, why);
+	if (rc < 0 || size <= f->size)
+		return rc;
+	do {
+		rc = fallocate(f->fd, 0, (off_t)f->size,
+		    (off_t)(size - f->size));
+	} while (rc == -1 && errno == EINTR);
+	if (rc == 0) {
+		f->size = size;
+		return 0;
+	}
+	rc = -errno;
+	if (rc == -EOPNOTSUPP)
+		return file_cut(f, size);
+	rc2 = file_cut(f, f->size);
+	return rc2 < 0 && rc2 != rc ? rc2 : rc;
+}
+
+int
+file_shrink(struct file *f, uint64_t size)
+{
+	return f->device ? -EINVAL : file_cut(f, size);
+}
