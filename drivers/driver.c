@@ -256,3 +256,38 @@ channel_reap(struct channel *ch)
 {
 	return ch->img->drv->reap(ch);
 }
+
+static int
+driver_lacks(const struct image *img, const char *what, char why[WHY_MAX])
+{
+	why_set(why, "%s: the format '%s' has nothing of that kind", what,
+	    img->drv->name);
+	return check_result(-EOPNOTSUPP, why);
+}
+
+int
+image_info(struct image *img, struct image_layer layers[IMAGE_LAYERS_MAX],
+    char why[WHY_MAX])
+{
+	int rc;
+
+	why[0] = '\0';
+	if (img->drv->info == NULL)
+		return driver_lacks(img, "info", why);
+	memset(layers, 0, IMAGE_LAYERS_MAX * sizeof(*layers));
+	rc = img->drv->info(img, layers, why);
+	if (rc < 0)
+		return check_result(rc, why);
+	assert(rc > 0 && rc <= IMAGE_LAYERS_MAX);
+	return rc;
+}
+
+int
+image_check(struct image *img, struct image_check *c, char why[WHY_MAX])
+{
+	assert(!img->active && img->readonly);
+	why[0] = '\0';
+	if (img->drv->check == NULL)
+		return driver_lacks(img, "check", why);
+	return check_result(img->drv->check(img, c, why), why);
+}

@@ -78,6 +78,9 @@ struct image_options {
 	const char *const *backing_roots; /* NULL-terminated list of folders */
 					/* below which backing files lie; */
 					/* NULL: the folder of 'path' only */
+	bool            inspect;	/* for image_info() and image_check() */
+					/* only: read-only, never activated, */
+					/* and let in even when it is dirty */
 };
 
 /* An open image.  Drivers embed it first in their own struct. */
@@ -126,6 +129,47 @@ struct channel {
 	uint64_t      submits;	/* system calls made to submit */
 };
 
+/* One file of an image's chain, for a person who asks what it is. */
+#define IMAGE_LAYERS_MAX   64
+#define IMAGE_FEATURES_MAX 12
+
+struct image_layer {
+	const char *path;	/* this and all other text: the image's */
+	const char *format;
+	uint64_t    virtual_size;	/* bytes that a guest sees */
+	uint64_t    file_size;	/* bytes of the file or the device */
+	uint64_t    allocated;	/* bytes of storage that it takes */
+	uint32_t    cluster_size;	/* bytes; 0: the format has none, nor */
+					/* anything of what follows */
+	uint32_t    version;
+	uint32_t    refcount_bits;
+	uint32_t    nr_snapshots;
+	const char *compression;
+	const char *backing;	/* as it stands in the file; NULL: none */
+	const char *backing_format;	/* NULL: not given */
+	const char *features[IMAGE_FEATURES_MAX];	/* ends with NULL */
+	uint64_t    unknown_features;	/* how many bits without a name */
+};
+
+/* What is wrong with an image, and how it is filled. */
+enum image_fault { FAULT_LEAK, FAULT_ERROR, FAULT_UNREAD };
+
+struct image_check {
+	/* The caller's: told each finding, one line each.  May be NULL. */
+	void   (*found)(void *arg, enum image_fault kind, const char *text);
+	void    *arg;
+
+	/* The driver's. */
+	uint64_t leaks;		/* clusters that take space for nothing */
+	uint64_t errors;	/* what loses data or will */
+	uint64_t overlaps;	/* clusters with two uses that exclude each */
+				/* other, whatever their refcount says */
+	uint64_t unread;	/* what could not be looked at */
+	uint64_t clusters;	/* of the virtual disk */
+	uint64_t allocated, compressed, fragmented;	/* of these */
+	uint64_t end;		/* bytes of the file up to the last in use */
+};
+
 struct driver {
 	const char *name;	/* the word used in a disk spec */
 
@@ -168,6 +212,19 @@ struct driver {
 	 * has finished.  How many I/Os it completed.
 	 */
 	unsigned (*reap)(struct channel *ch);
+
+	/*
+	 * Optional, of an image that was opened to be inspected; they read
+	 * and write nothing.  info: how many of 'layers', the topmost first.
+	 * check: the topmost file, under the lock that keeps writers away
+	 * (-EAGAIN: somebody writes).  0 means that it was looked at, not
+	 * that nothing was found.
+	 */
+	int  (*info)(struct image *img,
+	         struct image_layer layers[IMAGE_LAYERS_MAX],
+	         char why[WHY_MAX]);
+	int  (*check)(struct image *img, struct image_check *c,
+	         char why[WHY_MAX]);
 };
 
 extern const struct driver driver_raw, driver_null, driver_fault;
@@ -190,5 +247,11 @@ int  channel_open(struct image *img, unsigned depth, struct channel **ch,
 void channel_close(struct channel *ch);		/* NULL is fine */
 void channel_submit(struct channel *ch, struct io *io);
 unsigned channel_reap(struct channel *ch);
+
+/* -EOPNOTSUPP: this format has no such thing. */
+int  image_info(struct image *img,
+         struct image_layer layers[IMAGE_LAYERS_MAX], char why[WHY_MAX]);
+int  image_check(struct image *img, struct image_check *c,
+         char why[WHY_MAX]);
 
 #endif

@@ -176,6 +176,27 @@ file_read_size(struct file *f, char why[WHY_MAX])
 	return 0;
 }
 
+int
+file_describe(struct file *f, struct image_layer *layer, char why[WHY_MAX])
+{
+	struct stat st;
+	int rc;
+
+	rc = file_read_size(f, why);
+	if (rc < 0)
+		return rc;
+	if (fstat(f->fd, &st) == -1) {
+		rc = -errno;
+		why_set(why, "look at %.200s: %s", f->path, strerror(-rc));
+		return rc;
+	}
+	layer->path = f->path;
+	layer->file_size = f->size;
+	layer->allocated = f->device ? f->size :
+	    (uint64_t)st.st_blocks * 512;
+	return 0;
+}
+
 /*
  * Does the file take direct I/O of one sector?  For kernels and file systems
  * that do not tell: EINVAL is what they answer to I/O that is not aligned.

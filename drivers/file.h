@@ -42,6 +42,10 @@ void file_close(struct file *f);	/* also when it is not open */
 /* Measure again: somebody may have resized it before it was locked. */
 int  file_read_size(struct file *f, char why[WHY_MAX]);
 
+/* Path and sizes, measured now, for image_info(). */
+int  file_describe(struct file *f, struct image_layer *layer,
+         char why[WHY_MAX]);
+
 /*
  * Blocking I/O of whole sectors: offset, bytes and the address of 'buf' are
  * multiples of SECTOR.  Short transfers are continued.  What a read finds

@@ -198,6 +198,21 @@ raw_reap(struct channel *ch)
 	return aio_reap(container_of(ch, struct raw_channel, ch)->aio);
 }
 
+static int
+raw_info(struct image *img, struct image_layer layers[IMAGE_LAYERS_MAX],
+    char why[WHY_MAX])
+{
+	struct raw_image *r = container_of(img, struct raw_image, img);
+	int rc;
+
+	rc = file_describe(&r->file, &layers[0], why);
+	if (rc < 0)
+		return rc;
+	layers[0].format = driver_raw.name;
+	layers[0].virtual_size = img->size;
+	return 1;
+}
+
 const struct driver driver_raw = {
 	.name          = "raw",
 	.open          = raw_open,
@@ -208,4 +223,5 @@ const struct driver driver_raw = {
 	.channel_close = raw_channel_close,
 	.submit        = raw_submit,
 	.reap          = raw_reap,
+	.info          = raw_info,
 };
