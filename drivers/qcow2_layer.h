@@ -33,13 +33,15 @@ struct qcow2_layer {
 
 /*
  * Open the chain that begins at 'path'.  Every header and L1 table is read
- * and checked.  Refused: dirty images, and corrupt ones unless read-only
- * (layers below the first are); names with a protocol ("json:", "nbd:..."), a
+ * and checked.  Refused: dirty and corrupt images unless read-only (layers
+ * below the first are); names with a protocol ("json:", "nbd:..."), a
  * missing or unknown backing format, backing files that do not lie below
  * one of opt->backing_roots after all links are followed, a file that occurs
  * twice (by device and inode), more than QCOW2_MAX_DEPTH layers.  A raw
- * backing file's size is cut to whole sectors.  'why' says file, depth,
- * field and value.  Nothing is written and nothing stays open on failure.
+ * backing file's size is cut to whole sectors.  With opt->inspect all is
+ * read-only, and bad L1 entries and snapshot tables are let in.  'why' says
+ * file, depth, field and value.  Nothing is written and nothing stays open
+ * on failure.
  */
 int  qcow2_chain_open(const struct image_options *opt,
          struct qcow2_layer **top, char why[WHY_MAX]);
@@ -47,8 +49,10 @@ void qcow2_chain_close(struct qcow2_layer *top);	/* NULL is fine */
 
 /*
  * Lock every file (the topmost for writing unless read-only, the others
- * against writers), then read headers, sizes and L1 tables again.  -EAGAIN:
- * somebody else has one of them.  Nothing stays locked on failure.
+ * against writers), then read headers, sizes and L1 tables again; l1 and
+ * what it points to are new then.  -EAGAIN: somebody else has one of them;
+ * -ESTALE: it names another backing file or has another geometry by now.
+ * Nothing stays locked on failure.  unlock unlocks all even when one fails.
  */
 int  qcow2_chain_lock(struct qcow2_layer *top, char why[WHY_MAX]);
 int  qcow2_chain_unlock(struct qcow2_layer *top, char why[WHY_MAX]);
