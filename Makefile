@@ -58,6 +58,16 @@ $(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)
 	$(LINK)
 
+# Deaths and errors: every call that changes the image comes by tests/io_tap.c.
+QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \
+            io_setup io_destroy io_submit io_getevents
+QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,crash)
+TESTS += $(QCOW2_TAPPED)
+$(QCOW2_TAPPED): LIBS = -lcmocka $(DRIVER_LIBS) $(QCOW2_TAP:%=-Wl,--wrap=%)
+$(QCOW2_TAPPED): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o \
+    $(patsubst %,$(O)/tests/%.o,disk_load io_tap qcow2_shape) $(DRIVERS)
+	$(LINK)
+
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
        message page queue request sandbox) $(DRIVERS)

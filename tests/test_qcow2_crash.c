@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * test_qcow2_crash: the host loses power.
+ *
+ * A guest works on an image while every call that changes the file is
+ * recorded, with the moment at which it began and at which it ended.  Then
+ * the power fails, on paper, at a moment of our choice: what ended before a
+ * sync began that has ended by then is on the disk; of everything else each
+ * call is there, is not, or is there in some of its sectors.  That makes a
+ * file, and of that file is asked that qemu-img finds no error (clusters may
+ * be lost), that what the guest flushed can be read, that what it wrote after
+ * that is old or new in each sector, and that one can go on working with it.
+ *
+ *   SEED=n        begin elsewhere
+ *   IMAGES=n      so many crashes of each run
+ *   RUNS=n        so many runs of each shape
+ *   SHAPE=name    only this one
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/io_tap.h"
+#include "tests/qcow2_shape.h"
+
+#define SECTOR 512u
+#define NEVER  UINT64_MAX
+#define MAX_OPS 4000u
+#define FLUSH_AFTER 40u		/* operations at most without a flush */
+#define FILE_MAX (256u << 20)
+
+/*
+ * What happened.
+ */
+
+struct event {
+	enum tap_kind kind;
+	uint64_t      began, ended;	/* moments */
+	uint64_t      durable;		/* the moment from which on it is */
+	uint64_t      offset, length;
+	uint8_t      *data;		/* of a write */
+};
+
+struct guest_op {
+	enum io_op op;
+	uint32_t   first, count, version;
+	uint64_t   began, ended;
+};
+
+static struct {
+	pthread_mutex_t mutex;
+	uint64_t        now;
+	struct event   *events;
+	size_t          nr_events, room;
+	bool            lie;		/* forget that there were syncs */
+	struct guest_op ops[MAX_OPS];
+	unsigned        nr_ops;
+} past = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static long
+record_begin(struct tap_call *c)
+{
+	struct event *e;
+	uint64_t at = 0;
+	int i;
+
+	if (c->kind == TAP_READ || (c->kind == TAP_SYNC && past.lie))
+		return 0;
+	pthread_mutex_lock(&past.mutex);
+	if (past.nr_events == past.room) {
+		past.room = past.room * 2 + 1024;
+		past.events = realloc(past.events,
+		    past.room * sizeof(*past.events));
+		if (past.events == NULL)
+			abort();
+	}
+	e = &past.events[past.nr_events++];
+	*e = (struct event){ .kind = c->kind, .began = ++past.now,
+		.ended = NEVER, .durable = NEVER, .offset = c->offset,
+		.length = c->length };
+	if (c->kind == TAP_WRITE) {
+		e->data = malloc(c->length);
+		if (e->data == NULL)
+			abort();
+		for (i = 0; i < c->iovcnt; at += c->iov[i++].iov_len)
+			memcpy(e->data + at, c->iov[i].iov_base,
+			    c->iov[i].iov_len);
+	}
+	c->mark = (void *)(uintptr_t)past.nr_events;
+	pthread_mutex_unlock(&past.mutex);
+	return 0;
+}
+
+static void
+record_end(struct tap_call *c, long result)
+{
+	struct event *e;
+
+	if (c->mark == NULL)
+		return;
+	pthread_mutex_lock(&past.mutex);
+	e = &past.events[(uintptr_t)c->mark - 1];
+	e->ended = ++past.now;
+	if (result < 0)			/* nothing happened */
+		e->kind = TAP_READ;
+	else if (e->kind == TAP_WRITE)
+		e->length = (uint64_t)result;
+	pthread_mutex_unlock(&past.mutex);
+}
+
+static uint64_t
+record_now(void)
+{
+	uint64_t now;
+
+	pthread_mutex_lock(&past.mutex);
+	now = ++past.now;
+	pthread_mutex_unlock(&past.mutex);
+	return now;
+}
+
+static struct guest_op *
+op_new(enum io_op op, uint32_t first, uint32_t count, uint32_t version)
+{
+	struct guest_op *o = &past.ops[past.nr_ops++];
+
+	assert_true(past.nr_ops <= MAX_OPS);
+	*o = (struct guest_op){ .op = op, .first = first, .count = count,
+		.version = version, .began = record_now(), .ended = NEVER };
+	return o;
+}
+
+static void
+record_begun(struct load *l, struct load_op *o)
+{
+	(void)l;
+	o->mark[0] = (uint64_t)(op_new(o->op, o->first, o->count, o->version) -
+	    past.ops);
+}
+
+static void
+record_ended(struct load *l, struct load_op *o, int error)
+{
+	(void)l;
+	assert_int_equal(error, 0);
+	past.ops[o->mark[0]].ended = record_now();
+}
+
+static void
+past_forget(void)
+{
+	size_t i;
+
+	for (i = 0; i < past.nr_events; i++)
+		free(past.events[i].data);
+	free(past.events);
+	past.events = NULL;
+	past.nr_events = past.room = 0;
+	past.nr_ops = 0;
+	past.now = 0;
+}
+
+/* From when on each of them is durable. */
+static void
+past_judge(void)
+{
+	struct event *e, *s, *end = past.events + past.nr_events;
+
+	for (e = past.events; e < end; e++)
+		for (s = past.events; s < end; s++)
+			if (s->kind == TAP_SYNC && s->began > e->ended &&
+			    s->ended < e->durable)
+				e->durable = s->ended;
+}
+
+/*
+ * The crash.
+ */
+
+enum mood { KEEP_ALL, DROP_ALL, HALF, FEW, MOST, ONE_KEPT, ONE_DROPPED, MOODS };
+
+struct crash {
+	struct load   *dice;
+	uint64_t       moment;
+	enum mood      mood;
+	size_t         one;		/* event of the last two moods */
+	struct bytes   file;
+};
+
+static void
+file_reach(struct bytes *b, uint64_t size)
+{
+	if (size <= b->size)
+		return;
+	assert_true(size <= FILE_MAX);
+	b->p = realloc(b->p, size);
+	assert_non_null(b->p);
+	memset(b->p + b->size, 0, size - b->size);
+	b->size = size;
+}
+
+static bool
+is_kept(struct crash *c, size_t i)
+{
+	switch (c->mood) {
+	case KEEP_ALL:    return true;
+	case DROP_ALL:    return false;
+	case FEW:         return load_dice(c->dice, 10) == 0;
+	case MOST:        return load_dice(c->dice, 10) != 0;
+	case ONE_KEPT:    return i == c->one;
+	case ONE_DROPPED: return i != c->one;
+	default:          return load_dice(c->dice, 2) == 0;
+	}
+}
+
+/* All of it, or some of its sectors. */
+static void
+apply_write(struct crash *c, const struct event *e, bool torn)
+{
+	uint64_t at, n, split = load_dice(c->dice, e->length / SECTOR + 1);
+	bool random = load_dice(c->dice, 2) == 0;
+
+	for (at = 0; at < e->length; at += n) {
+		n = e->length - at < SECTOR ? e->length - at : SECTOR;
+		if (torn && (random ? load_dice(c->dice, 2) == 0 :
+		    at / SECTOR >= split))
+			continue;
+		file_reach(&c->file, e->offset + at + n);
+		memcpy(c->file.p + e->offset + at, e->data + at, n);
+	}
+}
+
+static void
+apply(struct crash *c, const struct event *e, bool torn)
+{
+	struct bytes *f = &c->file;
+	uint64_t end = e->offset + e->length;
+
+	switch (e->kind) {
+	case TAP_WRITE:
+		apply_write(c, e, torn);
+		break;
+	case TAP_GROW:
+		file_reach(f, end);
+		break;
+	case TAP_PUNCH:
+		if (end > f->size)
+			end = f->size;
+		if (e->offset < end)
+			memset(f->p + e->offset, 0, end - e->offset);
+		break;
+	case TAP_RESIZE:
+		file_reach(f, e->offset);
+		f->size = e->offset;
+		break;
+	default:
+		break;
+	}
+}
+
+/* Some event that is open at that moment, if there is one. */
+static size_t
+choose_one(struct crash *c)
+{
+	size_t i, found = 0, n = 0;
+	const struct event *e;
+
+	for (i = 0; i < past.nr_events; i++) {
+		e = &past.events[i];
+		if (e->began <= c->moment && e->durable > c->moment &&
+		    e->kind != TAP_SYNC && load_dice(c->dice, ++n) == 0)
+			found = i;
+	}
+	return found;
+}
+
+/* The file that is found afterwards. */
+static void
+crash_make(struct crash *c, const struct bytes *first)
+{
+	const struct event *e;
+	size_t i;
+
+	c->file.size = first->size;
+	c->file.p = malloc(first->size + 1);
+	assert_non_null(c->file.p);
+	memcpy(c->file.p, first->p, first->size);
+	c->mood = (enum mood)load_dice(c->dice, MOODS);
+	c->one = choose_one(c);
+	for (i = 0; i < past.nr_events; i++) {
+		e = &past.events[i];
+		if (e->began > c->moment)
+			break;
+		if (e->durable <= c->moment)
+			apply(c, e, false);
+		else if (is_kept(c, i))
+			apply(c, e, c->mood != KEEP_ALL &&
+			    load_dice(c->dice, 4) == 0);
+	}
+}
+
+/* What may be read then. */
+static void
+crash_model(const struct crash *c, struct model *m)
+{
+	const struct guest_op *o, *end = past.ops + past.nr_ops;
+	uint64_t flushed = 0;
+
+	for (o = past.ops; o < end; o++)
+		if (o->op == IO_FLUSH && o->ended <= c->moment &&
+		    o->began > flushed)
+			flushed = o->began;
+	for (o = past.ops; o < end; o++) {
+		if (o->began > c->moment || o->op == IO_READ ||
+		    o->op == IO_FLUSH)
+			continue;
+		if (o->op == IO_WRITE && o->ended < flushed)
+			model_end(m, o->first, o->count, o->version);
+		else
+			model_begin(m, o->first, o->count, o->version);
+	}
+	m->last = 1000000;
+}
+
+/*
+ * Work on an image and record it.
+ */
+
+struct run {
+	const struct shape *shape;
+	char                file[512];
+	struct bytes        first;
+	uint64_t            seed;
+	unsigned            nr_images;
+	unsigned            leaks;	/* most that an image had */
+};
+
+static struct model *
+model_new(const struct shape *s)
+{
+	struct model *m = calloc(1, model_bytes(shape_sectors(s)));
+
+	assert_non_null(m);
+	shape_model(s, m);
+	return m;
+}
+
+static struct load
+load_of(struct run *run, struct rig *r, struct model *m)
+{
+	return (struct load){ .rig = r, .model = m, .dice = run->seed,
+		.depth = 8, .discards = 15, .reads = 3, .flushes = 4,
+		.cluster = run->shape->cluster / SECTOR, .longest = 256 };
+}
+
+/* Open, work, close; recorded. */
+static void
+record(struct run *run, unsigned nr_ops)
+{
+	struct model *m = model_new(run->shape);
+	struct rig r = { .discard = true };
+	struct load l = load_of(run, &r, m);
+	unsigned i, since = 0, flushes = 0, before;
+	struct guest_op *o;
+
+	bytes_write(&run->first, run->file);
+	tap_watch(run->file);
+	tap.begin = record_begin;
+	tap.end = record_end;
+	tap.delay_us = 200;
+	l.begun = record_begun;
+	l.ended = record_ended;
+	rig_open(&r, shape_format(run->shape), run->file, false, 16);
+	for (i = 0; i < nr_ops; i++) {
+		before = past.nr_ops;
+		load_one(&l);
+		since = past.ops[before].op == IO_FLUSH ? 0 : since + 1;
+		flushes += since == 0;
+		if (since >= FLUSH_AFTER) {
+			load_flush(&l);
+			since = 0;
+		}
+	}
+	load_drain(&l);
+	o = op_new(IO_FLUSH, 0, 0, 0);	/* closing it is one, too */
+	rig_close(&r);
+	o->ended = record_now();
+	tap.begin = NULL;
+	tap.end = NULL;
+	tap.delay_us = 0;
+	past_judge();
+	free(m);
+}
+
+/* Was all of it seen?  With nothing lost the file is what we think. */
+static void
+check_record(struct run *run)
+{
+	struct crash c = { .moment = NEVER, .mood = KEEP_ALL };
+	struct bytes found;
+	uint64_t i;
+
+	for (i = 0; i < past.nr_events; i++)
+		past.events[i].durable = 0;
+	c.dice = &(struct load){ .dice = 1 };
+	crash_make(&c, &run->first);
+	bytes_read(&found, run->file);
+	assert_int_equal(found.size, c.file.size);
+	for (i = 0; i < found.size && found.p[i] == c.file.p[i]; i++)
+		;
+	if (i < found.size)
+		fail_msg("byte %llu of the file was changed unseen",
+		    (unsigned long long)i);
+	for (i = 0; i < past.nr_events; i++)
+		past.events[i].durable = NEVER;
+	past_judge();
+	free(found.p);
+	free(c.file.p);
+}
+
+/*
+ * Look at what a crash left.
+ */
+
+/* Moments at which something begins or ends are the ones that count. */
+static uint64_t
+choose_moment(struct load *l)
+{
+	const struct event *e;
+	const struct guest_op *o;
+	unsigned tries;
+
+	if (load_dice(l, 3) == 0)
+		return 1 + load_dice(l, past.now);
+	for (tries = 0; tries < 1000; tries++) {
+		if (load_dice(l, 2) == 0) {
+			o = &past.ops[load_dice(l, past.nr_ops)];
+			if (o->op == IO_FLUSH)
+				return o->ended;
+			continue;
+		}
+		e = &past.events[load_dice(l, past.nr_events)];
+		if (e->kind != TAP_WRITE || load_dice(l, 20) == 0)
+			return load_dice(l, 2) == 0 ? e->began : e->ended - 1 +
+			    load_dice(l, 4);
+	}
+	return past.now;
+}
+
+/* It must be of use, and not get worse by that. */
+static bool
+go_on(struct run *run, struct load *l, unsigned leaks, char why[WHY_MAX])
+{
+	unsigned i, now;
+
+	for (i = 0; i < 25; i++)
+		load_one(l);
+	load_verify(l, true);
+	rig_close(l->rig);
+	if (!shape_check(run->shape, run->file, &now)) {
+		snprintf(why, WHY_MAX, "errors after more work");
+		return false;
+	}
+	if (now > leaks) {
+		snprintf(why, WHY_MAX, "%u leaks, then %u after more work",
+		    leaks, now);
+		return false;
+	}
+	return true;
+}
+
+static bool
+is_right(struct run *run, struct crash *c, char why[WHY_MAX])
+{
+	struct model *m = model_new(run->shape);
+	struct rig r = { .discard = true };
+	struct load l = load_of(run, &r, m);
+	unsigned leaks;
+	bool right;
+
+	l.dice = c->moment + 1;
+	crash_model(c, m);
+	if (!shape_check(run->shape, run->file, &leaks)) {
+		snprintf(why, WHY_MAX, "qemu-img check finds errors");
+		free(m);
+		return false;
+	}
+	if (leaks > run->leaks)
+		run->leaks = leaks;
+	r.epfd = -1;
+	if (rig_image(&r, shape_format(run->shape), run->file, false,
+	    CACHE_NONE) != 0 || image_activate(r.img, r.why) != 0) {
+		snprintf(why, WHY_MAX, "%s", r.why);
+		image_close(r.img);
+		free(m);
+		return false;
+	}
+	rig_watch(&r, 16);
+	right = load_check(&l, true, why);
+	if (right)
+		right = go_on(run, &l, leaks, why);
+	else
+		rig_close(&r);
+	if (right && load_dice(&l, 4) == 0 &&
+	    !shape_check_snapshot(run->shape, run->file)) {
+		snprintf(why, WHY_MAX, "the snapshot has changed");
+		right = false;
+	}
+	free(m);
+	return right;
+}
+
+/* How many crashes left what they must not. */
+static unsigned
+crashes(struct run *run, unsigned nr_images, bool report)
+{
+	struct load dice = { .dice = run->seed * 77 + 1 };
+	struct crash c = { .dice = &dice };
+	char why[WHY_MAX];
+	unsigned i, wrong = 0;
+
+	for (i = 0; i < nr_images; i++) {
+		c.moment = choose_moment(&dice);
+		crash_make(&c, &run->first);
+		bytes_write(&c.file, run->file);
+		if (!is_right(run, &c, why)) {
+			wrong++;
+			if (report) {
+				bytes_write(&c.file, run->file);
+				fail_msg("%s, seed %llu, moment %llu of %llu, "
+				    "mood %u, one %zu: %s; see %s",
+				    run->shape->name,
+				    (unsigned long long)run->seed,
+				    (unsigned long long)c.moment,
+				    (unsigned long long)past.now, c.mood,
+				    c.one, why, run->file);
+			}
+		}
+		free(c.file.p);
+	}
+	run->nr_images += nr_images;
+	return wrong;
+}
+
+/*
+ * Cases.
+ */
+
+/* A disk on which syncs do nothing must be found out. */
+static void
+test_lie(void **state)
+{
+	struct run run = { .shape = &shape_raw, .seed = 5 };
+	unsigned wrong;
+
+	(void)state;
+	shape_make(run.shape, run.file, &run.first);
+	past.lie = true;
+	record(&run, 200);
+	past.lie = false;
+	wrong = crashes(&run, 20, false);
+	print_message("%u of 20 crashes lose what was flushed\n", wrong);
+	assert_in_range(wrong, 1, 20);
+	past_forget();
+	shape_remove(run.file, &run.first);
+}
+
+static void
+test_raw(void **state)
+{
+	struct run run = { .shape = &shape_raw, .seed = 6 };
+
+	(void)state;
+	shape_make(run.shape, run.file, &run.first);
+	record(&run, 200);
+	check_record(&run);
+	crashes(&run, 20, true);
+	past_forget();
+	shape_remove(run.file, &run.first);
+}
+
+static void
+test_shape(void **state)
+{
+	struct run run = { .shape = *state };
+	unsigned long seed = setting("SEED", 1), runs = setting("RUNS", 1);
+	const char *only = getenv("SHAPE");
+
+	if (only != NULL && strcmp(only, run.shape->name) != 0)
+		return;
+	shape_make(run.shape, run.file, &run.first);
+	for (; runs > 0; runs--) {
+		run.seed = seed++ * 7919 + 1;
+		record(&run, (unsigned)setting("OPS", 250));
+		check_record(&run);
+		crashes(&run, (unsigned)setting("IMAGES", 7), true);
+		past_forget();
+	}
+	print_message("%s: %u crashes, at most %u clusters lost\n",
+	    run.shape->name, run.nr_images, run.leaks);
+	shape_remove(run.file, &run.first);
+}
+
+int
+main(void)
+{
+	struct CMUnitTest tests[32] = {
+		cmocka_unit_test(test_lie),
+		cmocka_unit_test(test_raw),
+	};
+	unsigned i, n = 2;
+
+	shape_setup();
+	if (driver_find("qcow2") != NULL)
+		for (i = 0; i < nr_shapes; i++)
+			tests[n++] = (struct CMUnitTest){
+				.name = shapes[i].name,
+				.test_func = test_shape,
+				.initial_state = (void *)(uintptr_t)&shapes[i],
+			};
+	return _cmocka_run_group_tests("crash", tests, n, NULL, NULL);
+}
