@@ -52,7 +52,7 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
 DRIVER_LIBS = -laio -lz -lzstd -pthread
-DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw fault)
+DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw file fault)
 TESTS += $(DRIVER_TESTS)
 $(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)

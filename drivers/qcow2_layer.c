@@ -403,6 +403,7 @@ layer_read(struct qcow2_layer *l, struct qcow2_header *h, uint64_t **l1,
 {
 	int rc;
 
+	*l1 = NULL;
 	rc = layer_read_header(l, h, why);
 	if (rc == 0)
 		rc = layer_check_state(l, h, why);
