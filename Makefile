@@ -61,7 +61,7 @@ $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIV
 # Deaths and errors: every call that changes the image comes by tests/io_tap.c.
 QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \
             io_setup io_destroy io_submit io_getevents
-QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,crash)
+QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,crash errors)
 TESTS += $(QCOW2_TAPPED)
 $(QCOW2_TAPPED): LIBS = -lcmocka $(DRIVER_LIBS) $(QCOW2_TAP:%=-Wl,--wrap=%)
 $(QCOW2_TAPPED): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o \

@@ -57,6 +57,8 @@ model_may(const struct model *m, uint32_t i, uint32_t version)
 	const struct model_sector *s = &m->sectors[i];
 	uint32_t k;
 
+	if (s->nr == MODEL_ANY)
+		return true;
 	for (k = 0; k < s->nr; k++)
 		if (s->value[k] == version)
 			return true;
@@ -69,7 +71,7 @@ model_has_room(const struct model *m, uint32_t first, uint32_t count)
 	uint32_t i;
 
 	for (i = first; i < first + count; i++)
-		if (m->sectors[i].nr == MODEL_VALUES)
+		if (m->sectors[i].nr >= MODEL_VALUES)
 			return false;
 	return true;
 }
@@ -85,9 +87,10 @@ model_begin(struct model *m, uint32_t first, uint32_t count, uint32_t version)
 		s = &m->sectors[i];
 		if (model_may(m, i, version))
 			continue;
-		assert_true(s->nr < MODEL_VALUES);
-		s->value[s->nr] = version;
-		__atomic_store_n(&s->nr, s->nr + 1, __ATOMIC_RELEASE);
+		if (s->nr < MODEL_VALUES)
+			s->value[s->nr] = version;
+		__atomic_store_n(&s->nr, s->nr < MODEL_VALUES ? s->nr + 1 :
+		    MODEL_ANY, __ATOMIC_RELEASE);
 	}
 }
 
@@ -120,7 +123,7 @@ describe(const struct model *m, uint32_t i, const void *buf, bool known,
 		n += snprintf(why + n, WHY_MAX - (size_t)n, "%016llx %016llx",
 		    (unsigned long long)p[0], (unsigned long long)p[1]);
 	n += snprintf(why + n, WHY_MAX - (size_t)n, ", but may hold");
-	for (k = 0; k < s->nr; k++)
+	for (k = 0; k < s->nr && k < MODEL_VALUES; k++)
 		n += snprintf(why + n, WHY_MAX - (size_t)n, " %u",
 		    s->value[k]);
 }

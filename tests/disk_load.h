@@ -17,6 +17,7 @@
 #include "tests/driver_rig.h"
 
 #define MODEL_VALUES 12
+#define MODEL_ANY    UINT32_MAX	/* 'nr' of one with more than these */
 
 /* Version 0 is zeroes, 1 what was there at first. */
 struct model_sector {

@@ -18,6 +18,9 @@ const struct shape shapes[] = {
 	/* With refcounts of 64 bits its refcount table grows at 2 MiB. */
 	{ "tiny clusters", "cluster_size=512,refcount_bits=64", 512,
 	    3072, 1, 0, BASE_NONE, false },
+	/* The same, a few clusters before that. */
+	{ "full refcount table", "cluster_size=512,refcount_bits=64", 512,
+	    2432, 1, 0, BASE_DATA, false },
 	{ "plain", "cluster_size=64k", 65536,
 	    2048, 3, 512, BASE_NONE, false },
 	{ "subclusters", "cluster_size=64k,extended_l2=on", 65536,
