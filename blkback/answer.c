@@ -438,7 +438,7 @@ on_stats(struct client *c, const json_t *q)
 		return;
 	}
 	stats = describe_stats(page);
-	page_close(page);
+	page_close(page, 0);
 	client_answer(c, stats == NULL ? NULL :
 	    json_pack("{s:b, s:o}", "ok", 1, "stats", stats));
 }

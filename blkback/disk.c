@@ -33,12 +33,14 @@ enum command { CMD_NONE, CMD_CONNECT, CMD_DISCONNECT, CMD_EXIT };
 
 struct disk {
 	const char        *run_dir;
+	const char *const *backing_roots;
 	int                supervisor;	/* its connection, or -1 */
 	int                signal_fd;
 	struct message_open open;	/* as we were opened */
 	struct disk_spec   spec;
 	struct image      *img;		/* NULL: PHASE_EMPTY */
 	struct page       *page;
+	uint32_t           redo_bytes;	/* in it, lent to the image */
 	bool               closing;	/* CLOSE or SIGTERM: exit when idle */
 	bool               disconnect;	/* asked for while the thread is busy */
 	enum command       posted;	/* and not yet answered */
@@ -139,21 +141,41 @@ worker_connect_queue(struct disk *d)
 }
 
 /*
+ * From before the image is activated until it is deactivated in order, its redo
+ * memory may hold what the image lacks.
+ *
  * The kernel closes a dead process's files one after the other: its socket's
  * end may be seen before its lock on the image is gone.
  */
 static int
 activate(struct disk *d, char why[WHY_MAX])
 {
+	bool successor = d->resume != RESUME_NO ||
+	    d->open.resume == RESUME_REDO;
+	int rc, tries = successor ? TAKEOVER_MS : 0;
 	const struct timespec nap = { 0, 1000000 };
-	int rc, tries = d->resume == RESUME_NO ? 0 : TAKEOVER_MS;
+	uint32_t used = d->page->header.redo_used;
 
+	d->page->header.redo_used = 1;
 	for (;;) {
 		rc = image_activate(d->img, why);
 		if (rc != -EAGAIN || tries-- == 0)
-			return rc;
+			break;
 		nanosleep(&nap, NULL);
 	}
+	if (rc < 0)
+		d->page->header.redo_used = used;
+	return rc;
+}
+
+static int
+deactivate(struct disk *d, char why[WHY_MAX])
+{
+	int rc = image_deactivate(d->img, why);
+
+	if (rc == 0)
+		d->page->header.redo_used = 0;
+	return rc;
 }
 
 static int
@@ -169,7 +191,7 @@ worker_connect(struct disk *d)
 	}
 	rc = worker_connect_queue(d);
 	if (rc < 0) {
-		if (!d->open.activate && image_deactivate(d->img, unlock) < 0)
+		if (!d->open.activate && deactivate(d, unlock) < 0)
 			log_error(0, "%s", unlock);
 		return rc;
 	}
@@ -190,7 +212,7 @@ worker_disconnected(struct disk *d)
 	atomic_store(&d->broken, NULL);
 	atomic_store(&d->stopped, 0);
 	if (!d->open.activate)
-		rc = image_deactivate(d->img, d->why);
+		rc = deactivate(d, d->why);
 	command_done(d, rc);
 }
 
@@ -486,30 +508,10 @@ open_image(struct disk *d, char why[WHY_MAX])
 		.readonly = d->spec.readonly || d->open.readonly,
 		.discard = d->spec.discard && d->open.discard,
 		.cache = d->spec.cache,
+		.backing_roots = d->backing_roots,
 	};
-	int rc;
 
-	rc = image_open(&opt, &d->img, why);
-	if (rc < 0)
-		return rc;
-	if (d->open.activate)
-		rc = activate(d, why);
-	if (rc < 0) {
-		image_close(d->img);
-		d->img = NULL;
-	}
-	return rc;
-}
-
-static void
-close_image(struct disk *d)
-{
-	char why[WHY_MAX];
-
-	if (d->img->active && image_deactivate(d->img, why) < 0)
-		log_error(0, "%s", why);
-	image_close(d->img);
-	d->img = NULL;
+	return image_open(&opt, &d->img, why);
 }
 
 static void
@@ -524,15 +526,25 @@ open_page(struct disk *d, uint32_t generation, char why[WHY_MAX])
 {
 	const char *what = NULL;
 	char path[PATH_MAX];
-	int rc;
+	int rc = -ENOENT;
 
 	page_path(d, path);
+	d->redo_bytes = d->img->redo_bytes;
+	if (d->open.resume != RESUME_NO)
+		rc = page_takeover(path, &d->open, d->img->dev, d->img->ino,
+		    d->redo_bytes, generation, &d->page, &what);
+	if (rc < 0 && d->open.resume == RESUME_REDO) {
+		log_error(rc == -ESTALE ? 0 : rc, "%s does not tell what this "
+		    "image lacks%s%s: going on without", path,
+		    what != NULL ? ", it is of another " : "",
+		    what != NULL ? what : "");
+		d->open.resume = RESUME_NO;
+	}
 	if (d->open.resume == RESUME_NO)
 		rc = page_create(path, &d->open, d->img->dev, d->img->ino,
-		    &d->page);
-	else
-		rc = page_takeover(path, &d->open, d->img->dev, d->img->ino,
-		    generation, &d->page, &what);
+		    d->redo_bytes, &d->page);
+	if (rc == 0)
+		d->img->redo = page_redo(d->page, d->redo_bytes);
 	if (rc == -ESTALE)
 		snprintf(why, WHY_MAX, "the page file %.256s is of another %s: "
 		    "what was in flight cannot be taken up; detach and attach "
@@ -549,13 +561,56 @@ close_page(struct disk *d)
 {
 	char path[PATH_MAX];
 
-	page_close(d->page);
+	if (d->page == NULL)
+		return;
+	page_close(d->page, d->redo_bytes);
 	d->page = NULL;
 	page_path(d, path);
 	/* Without privileges any more, it is left to the supervisor. */
 	if (d->open.resume == RESUME_NO && unlink(path) != 0 &&
-	    errno != EACCES)
+	    errno != EACCES && errno != EPERM)
 		log_error(-errno, "cannot remove %s", path);
+}
+
+/*
+ * In the sandbox, for it looks at what is in the image and in the redo memory.
+ * A predecessor's redo memory is made use of at once, whoever comes next.
+ */
+static int
+first_activate(struct disk *d, char why[WHY_MAX])
+{
+	int rc = 0;
+
+	if (d->open.activate || d->open.resume == RESUME_REDO)
+		rc = activate(d, why);
+	if (rc == 0 && d->open.resume == RESUME_REDO) {
+		log_info("the image has got what the process before had "
+		    "not written yet");
+		d->open.resume = RESUME_NO;
+		if (!d->open.activate)
+			rc = deactivate(d, why);
+	}
+	return rc;
+}
+
+/*
+ * What needs a privilege, then the sandbox.  On failure nothing is left to
+ * close but what was open before, and the privileges may be gone.
+ */
+static int
+give_up_privileges(struct disk *d, char why[WHY_MAX])
+{
+	int rc;
+
+	rc = worker_start(d);
+	lock_memory();
+	if (rc == 0)
+		rc = sandbox_enter(d->open.uid);
+	if (rc < 0)
+		snprintf(why, WHY_MAX, "cannot start the disk's thread or "
+		    "give up privileges as uid %u: %s", d->open.uid,
+		    strerror(-rc));
+	return rc;
 }
 
 /*
@@ -573,32 +628,26 @@ disk_open(struct disk *d, const struct message_open *o, uint32_t generation,
 	if (rc < 0)
 		return rc;
 	d->open = *o;
-	d->resume = o->resume;
+	d->resume = o->resume == RESUME_REDO ? RESUME_NO : o->resume;
 	rc = open_image(d, why);
 	if (rc < 0)
 		return rc;
 	rc = open_page(d, generation, why);
-	if (rc < 0)
-		goto err_image;
-	rc = queue_open(&d->queue, d->img, o->domid, &d->spec,
-	    &d->page->queue[0], why);
-	if (rc < 0)
-		goto err_page;
-	rc = worker_start(d);
-	lock_memory();
 	if (rc == 0)
-		rc = sandbox_enter(o->uid);
+		rc = queue_open(&d->queue, d->img, o->domid, &d->spec,
+		    &d->page->queue[0], why);
+	if (rc == 0)
+		rc = give_up_privileges(d, why);
+	if (rc == 0)
+		rc = first_activate(d, why);
 	if (rc == 0)
 		return 0;
 
-	snprintf(why, WHY_MAX, "cannot start the disk's thread or give up "
-	    "privileges as uid %u: %s", o->uid, strerror(-rc));
 	worker_stop(d);
 	queue_close(&d->queue);
-err_page:
+	image_close(d->img);
+	d->img = NULL;
 	close_page(d);
-err_image:
-	close_image(d);
 	return rc;
 }
 
@@ -751,12 +800,12 @@ disk_close(struct disk *d)
 	worker_stop(d);
 	queue_close(&d->queue);
 	if (d->img != NULL && d->img->active)
-		rc = image_deactivate(d->img, why);
+		rc = deactivate(d, why);
 	if (rc < 0)
 		log_error(0, "%s", why);
 	answer(d, MSG_CLOSED, rc, why);
 	image_close(d->img);
-	page_close(d->page);
+	page_close(d->page, d->redo_bytes);
 	return rc < 0 ? 1 : 0;
 }
 
@@ -791,13 +840,15 @@ disk_loop(struct disk *d)
 }
 
 int
-disk_main(const char *run_dir, unsigned domid, uint32_t devid)
+disk_main(const char *run_dir, const char *const *backing_roots,
+    unsigned domid, uint32_t devid)
 {
 	static struct disk d;
 	sigset_t stop;
 
 	log_name("vbd %u/%u", domid, devid);
 	d.run_dir = run_dir;
+	d.backing_roots = backing_roots;
 	d.supervisor = -1;
 	d.open.domid = domid;
 	d.open.devid = devid;
@@ -807,6 +858,8 @@ disk_main(const char *run_dir, unsigned domid, uint32_t devid)
 	sigaddset(&stop, SIGINT);
 	if (sigprocmask(SIG_BLOCK, &stop, NULL) != 0 ||
 	    signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
+	    /* A file that may not grow is an error of one write: EFBIG. */
+	    signal(SIGXFSZ, SIG_IGN) == SIG_ERR ||
 	    (d.signal_fd = signalfd(-1, &stop,
 	    SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
 	    (d.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {

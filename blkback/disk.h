@@ -14,8 +14,10 @@
 
 /*
  * Serve until CLOSE, or until SIGTERM (which drains, flushes and closes).
- * 'run_dir' is where the page file goes.  Returns the process's exit status.
+ * 'run_dir' is where the page file goes; 'backing_roots' is of struct
+ * image_options.  Returns the process's exit status.
  */
-int disk_main(const char *run_dir, unsigned domid, uint32_t devid);
+int disk_main(const char *run_dir, const char *const *backing_roots,
+        unsigned domid, uint32_t devid);
 
 #endif

@@ -28,6 +28,8 @@ static const char usage[] =
 "  --run-dir DIR     sockets and page files (" CONTROL_RUN_DIR ")\n"
 "  --kinds K,...     kinds of backend to serve (vbd," BY_HAND ")\n"
 "  --uid-base N      disk processes run as uid N, N+1, ... (all as 65534)\n"
+"  --backing-root D  below D backing files may lie; may be repeated (the\n"
+"                    folder of the image that is attached)\n"
 "  --max-deaths N    close a disk at the Nth death of its process in a minute\n"
 "                    (3; up to 16; 0: never)\n"
 "  --verbose         log each step\n"
@@ -37,13 +39,14 @@ static const char usage[] =
 "ringback(8), or by xl through the script block-ringback.\n";
 
 enum { OPT_RUN_DIR = 1, OPT_KINDS, OPT_UID_BASE, OPT_MAX_DEATHS, OPT_VERBOSE,
-    OPT_VERSION, OPT_HELP, OPT_DISK };
+    OPT_VERSION, OPT_HELP, OPT_DISK, OPT_BACKING_ROOT };
 
 static const struct option options[] = {
 	{ "run-dir",  required_argument, NULL, OPT_RUN_DIR },
 	{ "kinds",    required_argument, NULL, OPT_KINDS },
 	{ "uid-base", required_argument, NULL, OPT_UID_BASE },
 	{ "max-deaths", required_argument, NULL, OPT_MAX_DEATHS },
+	{ "backing-root", required_argument, NULL, OPT_BACKING_ROOT },
 	{ "verbose",  no_argument,       NULL, OPT_VERBOSE },
 	{ "version",  no_argument,       NULL, OPT_VERSION },
 	{ "help",     no_argument,       NULL, OPT_HELP },
@@ -110,6 +113,22 @@ set_max_deaths(struct options *opt, const char *text)
 }
 
 static int
+add_backing_root(struct options *opt, const char *dir)
+{
+	unsigned n = 0;
+
+	while (opt->backing_root[n] != NULL)
+		n++;
+	if (*dir != '/' || n == ROOTS_MAX) {
+		log_error(0, "--backing-root %s: %s", dir, *dir != '/' ?
+		    "not an absolute path" : "that is one too many");
+		return -EINVAL;
+	}
+	opt->backing_root[n] = dir;
+	return 0;
+}
+
+static int
 run_disk(const struct options *opt, const char *id)
 {
 	uint32_t domid, devid;
@@ -121,7 +140,8 @@ run_disk(const struct options *opt, const char *id)
 	snprintf(name, sizeof(name), "disk %u/%u", domid, devid);
 	if (prctl(PR_SET_NAME, name, 0, 0, 0) != 0)
 		log_error(-errno, "cannot name the process, going on");
-	return disk_main(opt->run_dir, domid, devid);
+	return disk_main(opt->run_dir, opt->backing_root[0] == NULL ? NULL :
+	    opt->backing_root, domid, devid);
 }
 
 /* 0: go on; 1: done; -EINVAL: called wrongly. */
@@ -137,6 +157,8 @@ set_option(struct options *opt, int o, const char **disk)
 		return set_uid_base(opt, optarg);
 	case OPT_MAX_DEATHS:
 		return set_max_deaths(opt, optarg);
+	case OPT_BACKING_ROOT:
+		return add_backing_root(opt, optarg);
 	case OPT_VERBOSE:
 		opt->verbose = true;
 		return 0;

@@ -16,7 +16,7 @@ static bool
 open_ok(const struct message_open *o)
 {
 	return o->readonly <= 1 && o->activate <= 1 && o->discard <= 1 &&
-	    o->resume <= RESUME_FAIL &&
+	    o->resume <= RESUME_REDO &&
 	    terminated(o->uuid, sizeof(o->uuid)) &&
 	    terminated(o->backend, sizeof(o->backend)) &&
 	    terminated(o->spec, sizeof(o->spec));

@@ -30,7 +30,9 @@
  * A disk process that died is succeeded by one that is told so in OPEN: it
  * takes the page file over and its first CONNECT, with the same generation and
  * the same ring, goes on where the predecessor stood (page.h).  A page file of
- * another disk, image or connection is refused with -ESTALE.
+ * another disk, image or connection is refused with -ESTALE.  One that died
+ * with an active image but no connection is succeeded by one that only does
+ * again, at OPEN, what the page file's redo memory holds (RESUME_REDO).
  *
  * The supervisor never waits for an answer: a disk process may hang in a grant
  * copy for half a minute.  'generation' is chosen by the supervisor with
@@ -71,6 +73,8 @@ enum resume_mode {
 	RESUME_NO,		/* make a new one */
 	RESUME_REPLAY,		/* issue again what was not answered */
 	RESUME_FAIL,		/* answer it with ERROR: it killed us before */
+	RESUME_REDO,		/* nothing is in flight, but the image may */
+				/* lack what was done: mend that at OPEN */
 };
 
 /* Strings are NUL-terminated within their arrays. */
@@ -82,9 +86,10 @@ struct message_open {
 	uint8_t  pad[3];
 	uint32_t devid;
 	uint32_t uid;			/* to become; also the gid */
-	uint32_t resume;		/* enum resume_mode; not NO: CONNECT */
-					/* goes on with the connection */
-					/* 'generation' of the message */
+	uint32_t resume;		/* enum resume_mode; REPLAY, FAIL: */
+					/* CONNECT goes on with the */
+					/* connection 'generation' of the */
+					/* message */
 	char     uuid[UUID_MAX];	/* of the domain; "" if it has none */
 	char     backend[BACKEND_PATH_MAX];	/* in xenstore; for the page */
 	char     spec[SPEC_MAX];

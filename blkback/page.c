@@ -10,13 +10,41 @@
 
 #include "blkback/page.h"
 
+#define REDO_UNIT 4096u		/* what redo memory begins at and consists of */
+#define REDO_AT   units(sizeof(struct page))
+
+static uint64_t
+units(uint64_t bytes)
+{
+	return (bytes + REDO_UNIT - 1) / REDO_UNIT * REDO_UNIT;
+}
+
+/* Of the whole file. */
+static uint64_t
+page_size(uint32_t redo_bytes)
+{
+	return redo_bytes == 0 ? sizeof(struct page) :
+	    REDO_AT + units(redo_bytes);
+}
+
+void *
+page_redo(struct page *page, uint32_t redo_bytes)
+{
+	return redo_bytes == 0 ? NULL : (uint8_t *)page + REDO_AT;
+}
+
 int
 page_create(const char *path, const struct message_open *open_msg,
-    uint64_t image_dev, uint64_t image_ino, struct page **page)
+    uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
+    struct page **page)
 {
+	uint64_t bytes = page_size(redo_bytes);
 	struct page_header *h;
 	struct page *p;
 	int fd, rc = 0;
+
+	if (units(redo_bytes) > UINT32_MAX)
+		return -EINVAL;
 
 	/* A new file, not the old one emptied: someone may still map that. */
 	if (unlink(path) != 0 && errno != ENOENT)
@@ -26,10 +54,10 @@ page_create(const char *path, const struct message_open *open_msg,
 	if (fd < 0)
 		return -errno;
 	/* Allocated now: a full file system must not be a SIGBUS later. */
-	rc = -posix_fallocate(fd, 0, sizeof(*p));
+	rc = -posix_fallocate(fd, 0, bytes);
 	if (rc < 0)
 		goto err_unlink;
-	p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {
 		rc = -errno;
 		goto err_unlink;
@@ -40,7 +68,8 @@ page_create(const char *path, const struct message_open *open_msg,
 	memcpy(h->magic, PAGE_MAGIC, sizeof(h->magic));
 	h->layout = PAGE_LAYOUT;
 	h->nr_queues = MAX_QUEUES;
-	h->bytes = sizeof(*p);
+	h->bytes = bytes;
+	h->redo_bytes = units(redo_bytes);
 	h->image_dev = image_dev;
 	h->image_ino = image_ino;
 	h->domid = open_msg->domid;
@@ -57,85 +86,111 @@ err_unlink:
 	return rc;
 }
 
-/* Map a page file as it is, if it is one. */
-static int
-page_map(const char *path, int flags, int prot, struct page **page)
+/* Is it a page file, and as long as it says? */
+static bool
+page_ok(const struct page_header *h, uint64_t bytes)
 {
-	struct page *p;
-	struct stat st;
-	int fd, rc = 0;
+	return memcmp(h->magic, PAGE_MAGIC, sizeof(h->magic)) == 0 &&
+	    h->layout == PAGE_LAYOUT && h->nr_queues == MAX_QUEUES &&
+	    h->bytes == bytes && page_size(h->redo_bytes) == bytes;
+}
 
-	fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) != 0)
-		rc = -errno;
-	else if (!S_ISREG(st.st_mode) || st.st_size != (off_t)sizeof(*p))
-		rc = -EPROTO;
-	if (rc < 0) {
+/*
+ * Map a page file as it is, if it is one: all of it, or only what comes before
+ * the redo memory; 'mapped' is how much that was.  NULL: 'error' says why.
+ */
+static struct page *
+page_map(const char *path, bool all, uint64_t *mapped, int *error)
+{
+	int fd, prot = all ? PROT_READ | PROT_WRITE : PROT_READ;
+	struct page *p = MAP_FAILED;
+	struct stat st;
+
+	*error = -EPROTO;
+	*mapped = sizeof(*p);
+	fd = open(path, (all ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 || fstat(fd, &st) != 0) {
+		*error = -errno;
+	} else if (S_ISREG(st.st_mode) && st.st_size >= (off_t)sizeof(*p) &&
+	    st.st_size <= (off_t)page_size(UINT32_MAX)) {
+		if (all)
+			*mapped = st.st_size;
+		p = mmap(NULL, *mapped, prot, MAP_SHARED, fd, 0);
+		if (p == MAP_FAILED)
+			*error = -errno;
+	}
+	if (fd >= 0)
 		close(fd);
-		return rc;
+	if (p == MAP_FAILED)
+		return NULL;
+	if (!page_ok(&p->header, st.st_size)) {
+		munmap(p, *mapped);
+		return NULL;
 	}
-	p = mmap(NULL, sizeof(*p), prot, MAP_SHARED, fd, 0);
-	rc = p == MAP_FAILED ? -errno : 0;
-	close(fd);
-	if (rc < 0)
-		return rc;
-	if (memcmp(p->header.magic, PAGE_MAGIC, sizeof(p->header.magic)) != 0 ||
-	    p->header.layout != PAGE_LAYOUT || p->header.bytes != sizeof(*p) ||
-	    p->header.nr_queues != MAX_QUEUES) {
-		page_close(p);
-		return -EPROTO;
-	}
-	*page = p;
-	return 0;
+	return p;
 }
 
 int
 page_open(const char *path, const struct page **page)
 {
-	struct page *p = NULL;
-	int rc = page_map(path, O_RDONLY, PROT_READ, &p);
+	uint64_t mapped;
+	int error;
+	const struct page *p = page_map(path, false, &mapped, &error);
 
-	if (rc == 0)
-		*page = p;
-	return rc;
+	if (p == NULL)
+		return error;
+	*page = p;
+	return 0;
+}
+
+/* What tells the page apart from the one that 'o' asks for, or NULL. */
+static const char *
+page_differs(const struct page_header *h, const struct message_open *o,
+    uint64_t image_dev, uint64_t image_ino, uint32_t generation)
+{
+	if (h->domid != o->domid || h->devid != o->devid)
+		return "disk";
+	if (memcmp(h->uuid, o->uuid, sizeof(h->uuid)) != 0)
+		return "domain";
+	if (memcmp(h->backend, o->backend, sizeof(h->backend)) != 0)
+		return "backend directory";
+	if (h->image_dev != image_dev || h->image_ino != image_ino)
+		return "image";
+	if (o->resume != RESUME_REDO &&
+	    (h->generation != generation || !h->connected))
+		return "connection";
+	return NULL;
 }
 
 int
 page_takeover(const char *path, const struct message_open *o,
-    uint64_t image_dev, uint64_t image_ino, uint32_t generation,
-    struct page **page, const char **what)
+    uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
+    uint32_t generation, struct page **page, const char **what)
 {
-	const struct page_header *h;
-	int rc;
+	struct page *p;
+	uint64_t bytes;
+	int error;
 
 	*what = NULL;
-	rc = page_map(path, O_RDWR, PROT_READ | PROT_WRITE, page);
-	if (rc == -EPROTO) {
+	p = page_map(path, true, &bytes, &error);
+	if (p == NULL && error == -EPROTO) {
 		*what = "layout";
 		return -ESTALE;
 	}
-	if (rc < 0)
-		return rc;
-
-	h = &(*page)->header;
-	if (h->domid != o->domid || h->devid != o->devid)
-		*what = "disk";
-	else if (memcmp(h->uuid, o->uuid, sizeof(h->uuid)) != 0)
-		*what = "domain";
-	else if (memcmp(h->backend, o->backend, sizeof(h->backend)) != 0)
-		*what = "backend directory";
-	else if (h->image_dev != image_dev || h->image_ino != image_ino)
-		*what = "image";
-	else if (h->generation != generation || !h->connected)
-		*what = "connection";
+	if (p == NULL)
+		return error;
+	*what = page_differs(&p->header, o, image_dev, image_ino, generation);
+	/* The size that is mapped, whatever the header says by now. */
+	if (*what == NULL && bytes != page_size(redo_bytes))
+		*what = "size of the redo memory";
 	if (*what != NULL) {
-		page_close(*page);
-		*page = NULL;
+		munmap(p, bytes);
 		return -ESTALE;
 	}
-	(*page)->header.pid = getpid();
+	p->header.pid = getpid();
+	if (o->resume == RESUME_REDO)
+		p->header.connected = 0;
+	*page = p;
 	return 0;
 }
 
@@ -159,10 +214,10 @@ page_same_connection(const struct page *page, const struct message_connect *c)
 }
 
 void
-page_close(const struct page *page)
+page_close(const struct page *page, uint32_t redo_bytes)
 {
 	if (page != NULL)
-		munmap((void *)(uintptr_t)page, sizeof(*page));
+		munmap((void *)(uintptr_t)page, page_size(redo_bytes));
 }
 
 void

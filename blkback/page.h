@@ -18,6 +18,9 @@
  * not below rsp_prod, was not seen answered by the guest and is issued again;
  * one ANSWERED below rsp_prod was answered.  A taken slot whose index is not
  * below req_cons will be read from the ring again and is dropped.
+ *
+ * Behind the queues lies the driver's redo memory (drivers/driver.h), if it
+ * wants any: what the guest has seen done, but the image does not hold yet.
  */
 #ifndef BLKBACK_PAGE_H
 #define BLKBACK_PAGE_H
@@ -29,7 +32,7 @@
 #include "ring/ring.h"
 
 #define PAGE_MAGIC  "RINGBACK"
-#define PAGE_LAYOUT 1u		/* changes with any change of what follows */
+#define PAGE_LAYOUT 2u		/* changes with any change of what follows */
 
 enum page_slot_state { PAGE_SLOT_FREE, PAGE_SLOT_TAKEN, PAGE_SLOT_ANSWERED };
 
@@ -115,6 +118,9 @@ struct page_header {
 	uint32_t layout;		/* PAGE_LAYOUT */
 	uint32_t nr_queues;
 	uint64_t bytes;			/* of the whole file */
+	uint32_t redo_bytes;		/* of the driver's; whole pages */
+	uint32_t redo_used;		/* bool: the image is active, or was */
+					/* when its process died */
 	uint64_t image_dev, image_ino;
 	uint32_t domid, devid;
 	uint32_t generation;		/* of the connect; 0: never connected */
@@ -131,33 +137,43 @@ struct page {
 };
 
 /*
- * Make the file new (mode 0600, replacing an old one) and map it.  The
- * header is filled from 'open' and the image's identity.  0 or -errno.
+ * Make the file new (mode 0600, replacing an old one), with room for so many
+ * bytes of redo memory, zeroed, and map it.  The header is filled from 'open'
+ * and the image's identity.  0 or -errno.
  */
 int  page_create(const char *path, const struct message_open *open,
-         uint64_t image_dev, uint64_t image_ino, struct page **page);
+         uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
+         struct page **page);
 
 /*
  * Take over what a predecessor left: map it, and check that it is of the same
- * domain, backend directory and image and of the connection 'generation'.
+ * domain, backend directory and image, has as much redo memory, and is of the
+ * connection 'generation', unless only the redo memory counts (RESUME_REDO).
  * 0; -ESTALE when anything differs, 'what' (a constant string) naming it;
  * other -errno, 'what' being NULL.
  */
 int  page_takeover(const char *path, const struct message_open *open,
-         uint64_t image_dev, uint64_t image_ino, uint32_t generation,
-         struct page **page, const char **what);
+         uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
+         uint32_t generation, struct page **page, const char **what);
+
+/* The redo memory of one that was made or taken over; NULL: there is none. */
+void *page_redo(struct page *page, uint32_t redo_bytes);
 
 /* Is the connection in the page the one that 'c' describes? */
 bool page_same_connection(const struct page *page,
          const struct message_connect *c);
 
 /*
- * Map an existing file, read-only: 0; -EPROTO when it is not a page file of
- * this layout and size; other -errno.
+ * Map an existing file without its redo memory, read-only: 0; -EPROTO when it
+ * is not a page file of this layout and size; other -errno.
  */
 int  page_open(const char *path, const struct page **page);
 
-void page_close(const struct page *page);	/* NULL is fine */
+/*
+ * 'redo_bytes' as it was made or taken over with; 0 after page_open().  NULL
+ * is fine.
+ */
+void page_close(const struct page *page, uint32_t redo_bytes);
 
 /* Make the queues ready for a new connection; statistics stay. */
 void page_connect(struct page *page, const struct message_connect *c,

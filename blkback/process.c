@@ -20,7 +20,8 @@
 #include "blkback/log.h"
 #include "blkback/process.h"
 
-#define ENV_MAX 256	/* variables handed on */
+#define ENV_MAX  256	/* variables handed on */
+#define ARGS_MAX (6 + 2 * ROOTS_MAX)
 
 void
 process_init(struct process *p)
@@ -150,19 +151,36 @@ become_disk(int listener, char *const argv[], char *const env[])
 	execve("/proc/self/exe", argv, env);
 }
 
-int
-process_spawn(struct process *p, const char *run_dir, uint32_t domid,
-    uint32_t devid)
+/* What is_disk() looks for comes first. */
+static void
+child_arguments(char *argv[ARGS_MAX], char *title, char *id,
+    const char *run_dir, const char *const *backing_roots)
 {
-	char title[48], id[24], dir[RUN_DIR_MAX], *env[ENV_MAX];
-	char disk[] = "--disk", run[] = "--run-dir";
-	char *const argv[] = { title, disk, id, run, dir, NULL };
+	unsigned n = 0, i;
+
+	argv[n++] = title;
+	argv[n++] = (char *)"--disk";
+	argv[n++] = id;
+	for (i = 0; i < ROOTS_MAX && backing_roots[i] != NULL; i++) {
+		argv[n++] = (char *)"--backing-root";
+		argv[n++] = (char *)(uintptr_t)backing_roots[i];
+	}
+	argv[n++] = (char *)"--run-dir";
+	argv[n++] = (char *)(uintptr_t)run_dir;
+	argv[n] = NULL;
+}
+
+int
+process_spawn(struct process *p, const char *run_dir,
+    const char *const *backing_roots, uint32_t domid, uint32_t devid)
+{
+	char title[48], id[24], *env[ENV_MAX], *argv[ARGS_MAX];
 	int listener, rc;
 	pid_t pid;
 
 	snprintf(title, sizeof(title), "ringbackd: disk %u/%u", domid, devid);
 	snprintf(id, sizeof(id), "%u-%u", domid, devid);
-	snprintf(dir, sizeof(dir), "%s", run_dir);
+	child_arguments(argv, title, id, run_dir, backing_roots);
 	child_environment(env);
 
 	listener = listen_at(run_dir, domid, devid);

@@ -26,6 +26,8 @@ struct process {
 
 #define PROCESS_NOT_STARTED 127	/* exit status: it could not be executed */
 
+#define ROOTS_MAX 16u	/* folders of backing files */
+
 /* Longest run directory, so that a socket's name fits. */
 #define RUN_DIR_MAX 80u
 
@@ -35,9 +37,12 @@ void process_init(struct process *p);
 int  process_adopt(struct process *p, const char *run_dir, uint32_t domid,
          uint32_t devid);
 
-/* Start one.  0 or -errno; nothing is left on failure. */
-int  process_spawn(struct process *p, const char *run_dir, uint32_t domid,
-         uint32_t devid);
+/*
+ * Start one, with the folders below which backing files may lie: at most
+ * ROOTS_MAX, then NULL.  0 or -errno; nothing is left on failure.
+ */
+int  process_spawn(struct process *p, const char *run_dir,
+         const char *const *backing_roots, uint32_t domid, uint32_t devid);
 
 /*
  * A process that does not read its few messages is broken: -EAGAIN is as bad

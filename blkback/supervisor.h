@@ -20,6 +20,7 @@
 #include <systemd/sd-event.h>
 
 #include "blkback/control.h"
+#include "blkback/process.h"
 #include "blkback/xenstore.h"
 
 #define KIND_MAX   16u	/* bytes of a backend kind, NUL included */
@@ -46,6 +47,7 @@ struct options {
 	unsigned    nr_kinds;
 	uint32_t    uid_base;		/* 0: NO_UID for all */
 	uint32_t    max_deaths;		/* 0: no limit */
+	const char *backing_root[ROOTS_MAX + 1];	/* NULL ends them */
 	bool        verbose;
 };
 

@@ -636,6 +636,9 @@ want_image(struct vbd *v)
 			return;
 		if (vbd_succeed(v))
 			return;
+		/* A directory that is new is of another attach. */
+		if (v->now.ours != XenbusStateInitialising && vbd_redo(v))
+			return;
 		if (v->now.ours == XenbusStateConnected)
 			vbd_set_error(v, "its disk process died while "
 			    "ringbackd was not running; detach it, or restart "

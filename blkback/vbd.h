@@ -60,6 +60,8 @@ struct vbd {
 	struct message_connect  ring;	/* as mapped, or being mapped */
 	uint32_t         generation;
 	enum resume_mode resume;	/* of the successor that is starting */
+	bool             redoing;	/* after one that was closing */
+	unsigned         redo_tries;
 	uint64_t         death[DEATHS_KEPT];	/* microseconds */
 	unsigned         nr_deaths;	/* in all; the last ones are above */
 	bool             stopped;	/* requests wait for vbd_retry() */
@@ -115,6 +117,12 @@ void vbd_open_image(struct vbd *v);
  * False when there is no such page.
  */
 bool vbd_succeed(struct vbd *v);
+
+/*
+ * Start one that only brings the image up to date with what the page file's
+ * redo memory holds.  False when it holds nothing.
+ */
+bool vbd_redo(struct vbd *v);
 
 /* CLOSE, once: it will finish what is in flight, and end. */
 void vbd_close_process(struct vbd *v);

@@ -22,6 +22,7 @@
 #define LOCK_RETRY_US   500000u
 #define LOCK_WAIT_US    30000000u
 #define DEATHS_US       60000000u
+#define REDO_TRIES      3u
 
 static uint64_t
 clock_us(void)
@@ -73,6 +74,10 @@ vbd_link_failed(struct vbd *v, const char *why)
 static int on_process(sd_event_source *source, int fd, uint32_t events,
     void *arg);
 static void start_process(struct vbd *v);
+static void redo_lost(struct vbd *v);
+static int watch_process(struct vbd *v);
+static void process_lost(struct vbd *v, const char *what);
+static uint32_t pick_uid(struct supervisor *sup);
 
 /* How many deaths there were in the last minute, with this one. */
 static unsigned
@@ -87,13 +92,20 @@ count_death(struct vbd *v)
 	return n;
 }
 
+/* Is a successor being started that goes on with a connection? */
+static bool
+resuming(const struct vbd *v)
+{
+	return v->resume == RESUME_REPLAY || v->resume == RESUME_FAIL;
+}
+
 /* The disk process died while it was needed: what now? */
 static void
 disk_died(struct vbd *v, const char *what)
 {
 	bool opened = v->now.image == IMAGE_OPEN || v->resume != RESUME_NO;
 	bool served = v->now.link == LINK_READY || v->now.link == LINK_UP ||
-	    v->resume != RESUME_NO;
+	    resuming(v);
 	bool last = v->resume == RESUME_FAIL;
 	unsigned limit = v->sup->opt.max_deaths;
 	bool often = count_death(v) >= limit && limit > 0;
@@ -106,11 +118,17 @@ disk_died(struct vbd *v, const char *what)
 		v->resume = often ? RESUME_FAIL : RESUME_REPLAY;
 		start_process(v);
 	} else if (opened && !last && !often) {
-		/* The guest has nothing in flight: begin anew. */
-		v->now.link = LINK_DOWN;
+		/*
+		 * The guest has nothing in flight: begin anew, but with what
+		 * it has been told was done.
+		 */
+		v->now.link = v->now.link == LINK_BROKEN ? LINK_FAILED :
+		    LINK_DOWN;
 		v->now.image = IMAGE_NONE;
-		vbd_touch(v);
+		if (!vbd_redo(v))
+			vbd_touch(v);
 	} else {
+		redo_lost(v);
 		v->now.link = LINK_FAILED;
 		image_failed(v);
 	}
@@ -153,8 +171,68 @@ page_pid(struct vbd *v)
 	if (page_open(path, &page) < 0)
 		return 0;
 	pid = page->header.pid;		/* process_kill() looks who that is */
-	page_close(page);
+	page_close(page, 0);
 	return pid;
+}
+
+/*
+ * Does the page file hold something that the image lacks?  Only whether to look
+ * is decided by it: the process that looks trusts it no further.
+ */
+static bool
+redo_left(struct vbd *v)
+{
+	const struct page *page;
+	char path[128];
+	bool left;
+
+	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
+	    v->devid, "page");
+	if (page_open(path, &page) < 0)
+		return false;
+	left = page->header.redo_bytes > 0 && page->header.redo_used == 1;
+	page_close(page, 0);
+	return left;
+}
+
+/* After so many failures, what can be done is to say it. */
+static void
+redo_lost(struct vbd *v)
+{
+	if (redo_left(v))
+		log_error(0, "%s: writes that %s had not got yet are lost: %s",
+		    v->name, v->spec, v->error);
+}
+
+/*
+ * The process was told to close, but died before the image was up to date.  Its
+ * successor is told to open and to close: nobody else hears of it.
+ */
+static bool
+redo_after_closing(struct vbd *v)
+{
+	int rc;
+
+	/* What we did not tell it ourselves, we do not know to be true. */
+	if (v->orphan || v->open.spec[0] == '\0' ||
+	    v->redo_tries >= REDO_TRIES || !redo_left(v))
+		return false;
+	v->redo_tries++;
+	v->uid = pick_uid(v->sup);
+	rc = process_spawn(&v->proc, v->sup->opt.run_dir,
+	    v->sup->opt.backing_root, v->domid, v->devid);
+	if (rc < 0) {
+		vbd_set_error(v, "cannot start a disk process: %s",
+		    strerror(-rc));
+		return false;
+	}
+	log_info("%s: its disk process %d ended before %s was up to date; "
+	    "another one sees to that", v->name, (int)v->last_pid, v->spec);
+	v->proc.closing = true;
+	v->redoing = true;
+	if (watch_process(v) < 0)
+		process_lost(v, "cannot be watched");
+	return true;
 }
 
 static void
@@ -188,6 +266,9 @@ process_lost(struct vbd *v, const char *what)
 		disk_died(v, what);
 		return;
 	}
+	if (redo_after_closing(v))
+		return;
+	redo_lost(v);
 	vbd_remove_page(v);
 	if (v->now.link != LINK_FAILED)
 		v->now.link = LINK_DOWN;
@@ -299,7 +380,7 @@ read_page(struct vbd *v)
 		memcpy(v->ring.ring[0].gref, page->queue[0].gref,
 		    sizeof(v->ring.ring[0].gref));
 	}
-	page_close(page);
+	page_close(page, 0);
 	return connected;
 }
 
@@ -309,8 +390,11 @@ start_process(struct vbd *v)
 	int rc;
 
 	v->looked = true;
+	v->redoing = false;
+	v->redo_tries = 0;
 	v->uid = pick_uid(v->sup);
-	rc = process_spawn(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+	rc = process_spawn(&v->proc, v->sup->opt.run_dir,
+	    v->sup->opt.backing_root, v->domid, v->devid);
 	if (rc < 0) {
 		vbd_set_error(v, "cannot start a disk process: %s",
 		    strerror(-rc));
@@ -320,7 +404,10 @@ start_process(struct vbd *v)
 		return;
 	}
 	v->now.image = IMAGE_OPENING;
-	v->now.link = v->resume == RESUME_NO ? LINK_DOWN : LINK_UNKNOWN;
+	if (resuming(v))
+		v->now.link = LINK_UNKNOWN;
+	else if (v->resume == RESUME_NO)
+		v->now.link = LINK_DOWN;
 	if (watch_process(v) < 0)
 		process_lost(v, "cannot be watched");
 }
@@ -370,6 +457,16 @@ vbd_succeed(struct vbd *v)
 	return true;
 }
 
+bool
+vbd_redo(struct vbd *v)
+{
+	if (v->bad_spec[0] != '\0' || !redo_left(v))
+		return false;
+	v->resume = RESUME_REDO;
+	start_process(v);
+	return true;
+}
+
 static void
 send_open(struct vbd *v)
 {
@@ -392,6 +489,28 @@ send_open(struct vbd *v)
 	message_init(&m, MSG_OPEN);
 	m.u.open = *o;
 	tell(v, &m);
+}
+
+/* To one that succeeds a process that was closing: the same, and CLOSE. */
+static void
+send_redo(struct vbd *v)
+{
+	struct message m;
+
+	v->open.domid = v->domid;	/* it may be from a HELLO */
+	v->open.devid = v->devid;
+	v->open.uid = v->uid;
+	v->open.resume = RESUME_REDO;
+	message_init(&m, MSG_OPEN);
+	m.u.open = v->open;
+	m.generation = v->generation;
+	if (process_send(&v->proc, &m) == 0) {
+		message_init(&m, MSG_CLOSE);
+		m.generation = v->generation;
+		if (process_send(&v->proc, &m) == 0)
+			return;
+	}
+	process_kill(&v->proc, v->domid, v->devid);
 }
 
 void
@@ -490,7 +609,8 @@ adopt_successor(struct vbd *v, const struct message *m)
 	const struct message_hello *h = &m->u.hello;
 
 	if (!v->claimed || h->phase == PHASE_CONNECTED ||
-	    (h->phase == PHASE_OPEN && h->open.resume == RESUME_NO) ||
+	    (h->phase == PHASE_OPEN && h->open.resume != RESUME_REPLAY &&
+	    h->open.resume != RESUME_FAIL) ||
 	    !can_succeed(v))
 		return false;
 	log_info("%s: found a successor, process %d", v->name, h->pid);
@@ -503,6 +623,8 @@ adopt_successor(struct vbd *v, const struct message *m)
 	v->resume = h->open.resume;
 	v->uid = h->open.uid;
 	v->open = h->open;
+	snprintf(v->open.spec, sizeof(v->open.spec), "%s", v->spec);
+	snprintf(v->open.backend, sizeof(v->open.backend), "%s", v->path);
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
 	send_connect(v);
@@ -554,6 +676,8 @@ on_hello(struct vbd *v, const struct message *m)
 	if (v->proc.closing) {
 		if (v->proc.pid == 0)
 			v->proc.pid = h->pid;
+		if (v->redoing)
+			send_redo(v);
 	} else if (v->orphan) {
 		v->proc.pid = h->pid;
 		v->open = h->open;
@@ -570,6 +694,10 @@ on_hello(struct vbd *v, const struct message *m)
 static int
 on_opened(struct vbd *v, const struct message *m)
 {
+	if (v->proc.closing && v->redoing && m->error < 0) {
+		vbd_set_error(v, "%s", m->why);
+		v->redo_tries = REDO_TRIES;
+	}
 	if (v->proc.closing)
 		return 0;
 	if (v->now.image != IMAGE_OPENING || v->adopting)
@@ -578,6 +706,8 @@ on_opened(struct vbd *v, const struct message *m)
 		vbd_set_error(v, "%s", m->why);
 		log_error(0, "%s: cannot open %s: %s", v->name, v->spec,
 		    m->why);
+		/* Once more, without the connection, if that was wrong. */
+		v->redo_tries = resuming(v) ? REDO_TRIES - 1 : REDO_TRIES;
 		v->resume = RESUME_NO;
 		v->now.link = LINK_DOWN;
 		image_failed(v);
@@ -586,10 +716,11 @@ on_opened(struct vbd *v, const struct message *m)
 	}
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
-	if (v->resume != RESUME_NO) {
+	if (resuming(v)) {
 		send_connect(v);
 		return 0;
 	}
+	v->resume = RESUME_NO;
 	log_info("%s: %s is open, %llu bytes%s", v->name, v->spec,
 	    (unsigned long long)v->geometry.size,
 	    v->geometry.readonly ? ", read-only" : "");
@@ -654,7 +785,7 @@ on_connected(struct vbd *v, const struct message *m)
 {
 	if (v->proc.closing || v->now.link == LINK_DRAINING)
 		return 0;
-	if (v->resume != RESUME_NO)
+	if (resuming(v))
 		return m->generation == v->generation ? on_resumed(v, m) :
 		    -EPROTO;
 	/* Busy with what our predecessor asked for: it does not say whose. */

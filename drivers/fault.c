@@ -266,6 +266,7 @@ fault_copy_geometry(struct fault_image *f)
 	f->img.discard_alignment = f->below->discard_alignment;
 	f->img.dev = f->below->dev;
 	f->img.ino = f->below->ino;
+	f->img.redo_bytes = f->below->redo_bytes;
 }
 
 /* 'spec' is a copy of the path that may be cut. */
@@ -335,6 +336,7 @@ fault_activate(struct image *img, char why[WHY_MAX])
 	struct fault_image *f = container_of(img, struct fault_image, img);
 	int rc;
 
+	f->below->redo = img->redo;
 	rc = image_activate(f->below, why);
 	if (rc == 0)
 		fault_copy_geometry(f);

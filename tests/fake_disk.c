@@ -15,6 +15,11 @@
  *   hellodie       die when a second      hellojunk  ... or greet it with a
  *                  supervisor connects               bad message
  *   flood          after it, answers that nobody asked for, for ever
+ *   redo           an image with redo memory, which lacks something from the
+ *                  time at which it is activated until it is told to let go
+ *   closedie       die at CLOSE, unless nothing but CLOSE was to be done
+ *   redodie        die at OPEN, if it is to bring the image up to date
+ *   noresume       refuse to go on with the connection of a predecessor
  *
  * "At last" is when the file <run dir>/go appears.
  */
@@ -143,18 +148,26 @@ on_open(int fd, const struct message *m)
 	    "backend=%s spec=%s", opened.readonly, opened.activate,
 	    opened.discard, opened.resume, opened.uid, opened.uuid,
 	    opened.backend, opened.spec);
-	if (asked("opendie"))
+	if (asked("opendie") ||
+	    (asked("redodie") && opened.resume == RESUME_REDO))
 		raise(SIGKILL);
 	if (asked("openhang"))
 		wait_for_go();
+	if (asked("noresume") && (opened.resume == RESUME_REPLAY ||
+	    opened.resume == RESUME_FAIL)) {
+		say(fd, MSG_OPENED, -ESTALE, "the page is of another ring");
+		return;
+	}
 	if (asked("noopen")) {
 		say(fd, MSG_OPENED, -ENOENT, "open a.img: No such file; "
 		    "make it");
 		return;
 	}
 	snprintf(path, sizeof(path), "%s/%u-%u.page", dir, domid, devid);
-	if (page_create(path, &opened, 0, 0, &page) < 0)
+	if (page_create(path, &opened, 0, 0, asked("redo") ? 4096 : 0,
+	    &page) < 0)
 		exit(1);
+	page->header.redo_used = opened.activate;
 	phase = PHASE_OPEN;
 	say(fd, MSG_OPENED, 0, "");
 }
@@ -188,6 +201,7 @@ on_connect(int fd, const struct message *m)
 		return;
 	}
 	phase = PHASE_CONNECTED;
+	page->header.redo_used = 1;
 	page_connect(page, &m->u.connect, generation);
 	page->header.connected = 1;
 	page->queue[0].stats.ops[PAGE_WRITE] = 42;
@@ -216,12 +230,17 @@ on_message(int fd, const struct message *m)
 		if (asked("drainhang"))
 			wait_for_go();
 		phase = PHASE_OPEN;
+		page->header.redo_used = opened.activate;
 		say(fd, MSG_DISCONNECTED, 0, "");
 		break;
 	case MSG_CLOSE:
 		told("CLOSE");
 		if (asked("drainhang"))
 			wait_for_go();
+		if (asked("closedie") && opened.resume != RESUME_REDO)
+			raise(SIGKILL);
+		if (page != NULL)
+			page->header.redo_used = 0;
 		say(fd, MSG_CLOSED, 0, "");
 		exit(0);
 	default:
@@ -259,7 +278,8 @@ greet(int fd)
 }
 
 int
-disk_main(const char *run_dir, unsigned d, uint32_t v)
+disk_main(const char *run_dir, const char *const *roots, unsigned d,
+    uint32_t v)
 {
 	struct pollfd p[2] = {
 		{ MESSAGE_DISK_FD, POLLIN, 0 }, { -1, POLLIN, 0 },
@@ -272,6 +292,8 @@ disk_main(const char *run_dir, unsigned d, uint32_t v)
 	devid = v;
 	log_name("vbd %u/%u", d, v);
 	check_descriptors();
+	for (; roots != NULL && *roots != NULL; roots++)
+		told("root %s", *roots);
 	for (;;) {
 		if (poll(p, 2, -1) < 0)
 			continue;

@@ -18,6 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct message_open opened = {
 	.domid = 7, .devid = 51712, .uuid = "1-2-3", .backend = "backend/x",
 };
+#define REDO 8192u
+
 static char path[64];
 static struct page *page;
 
@@ -33,7 +35,7 @@ make_file(void)
 {
 	snprintf(path, sizeof(path), "/dev/shm/ringback-fuzz-%d",
 	    (int)getpid());
-	if (page_create(path, &opened, 5, 6, &page) != 0 ||
+	if (page_create(path, &opened, 5, 6, REDO, &page) != 0 ||
 	    atexit(remove_file) != 0)
 		abort();
 }
@@ -58,8 +60,8 @@ look(void)
 	int rc;
 
 	if (page_open(path, &seen) == 0)
-		page_close(seen);
-	rc = page_takeover(path, &opened, 5, 6, 1, &mine, &what);
+		page_close(seen, 0);
+	rc = page_takeover(path, &opened, 5, 6, REDO, 1, &mine, &what);
 	if (rc == 0) {
 		/* Only what is really ours is taken over. */
 		if (mine->header.domid != 7 || mine->header.image_ino != 6 ||
@@ -67,7 +69,8 @@ look(void)
 		    strcmp(mine->header.uuid, "1-2-3") != 0)
 			abort();
 		page_same_connection(mine, &c);
-		page_close(mine);
+		memset(page_redo(mine, REDO), 1, REDO);
+		page_close(mine, REDO);
 	} else if (rc != -ESTALE || what == NULL) {
 		abort();
 	}

@@ -118,7 +118,7 @@ watcher_main(void *arg)
 		}
 		sleep_ms(5);
 	}
-	page_close(page);
+	page_close(page, 0);
 	return NULL;
 }
 

@@ -88,7 +88,7 @@ enemy_process(struct enemy *e)
 	if (page_open(path, &page) < 0)
 		return 0;
 	pid = page->header.pid;
-	page_close(page);
+	page_close(page, 0);
 	return pid;
 }
 
