@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * qcow2_alloc: the allocator of qcow2_refcount.h: the search for free
+ * clusters, the growth of file and table, and the cut at the end.
+ *
+ *   0      cursor             fresh      limit            reach
+ *   |--------|------------------|----------|----------------|
+ *    none     perhaps some free  all free,  no file yet,     the table does
+ *    free     ones               zeroes     mostly free      not get there
+ *
+ * A run is looked for from the cursor, REACH_SLICES slices at a time, then
+ * among the fresh ones, then the file grows; only when it cannot is the
+ * whole file searched.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/qcow2_refcount_impl.h"
+
+#define STEP_SLICES   256u		/* looked at by one reserve */
+#define BEYOND_SLICES 4096u		/* likewise beyond the end of the file */
+#define AHEAD_MIN     (4ull << 20)	/* bytes to grow by */
+#define AHEAD_MAX     (64ull << 20)
+#define AHEAD_SHARE   16		/* of the file, between the two */
+
+/* What else can be tried after these. */
+static bool
+is_no_room(int rc)
+{
+	return rc == -ENOSPC || rc == -EFBIG || rc == -EDQUOT;
+}
+
+/*
+ * The search.
+ */
+
+static bool
+slice_is_full(const struct qcow2_refcounts *r, uint64_t index)
+{
+	return index < FULL_SLICES && (r->full[index / 8] & 1u << index % 8);
+}
+
+/* The first free cluster of [from, to), which lies in one slice; or 'to'. */
+static int
+search_slice(struct qcow2_refcounts *r, uint64_t from, uint64_t to,
+    uint64_t *found)
+{
+	uint64_t index = from >> r->slice_bits, base = index << r->slice_bits;
+	struct refslice *sl;
+	int rc;
+
+	rc = refslice_get(r, index, &sl);
+	if (rc < 0)
+		return rc;
+	for (*found = from; *found < to; ++*found)
+		if (refentry_get(sl->data, *found - base, r->order) == 0)
+			return 0;
+	/* Nothing before it is free either: from the start, or the cursor. */
+	if (index < FULL_SLICES && to == base + (1ull << r->slice_bits) &&
+	    (from == base || from == r->cursor))
+		r->full[index / 8] |= (uint8_t)(1u << index % 8);
+	return 0;
+}
+
+/*
+ * The first free cluster of [from, to), where the table reaches; *found is
+ * 'to' when there is none, or where to go on when '*budget' slices have been
+ * looked at.  1: found.
+ */
+static int
+search(struct qcow2_refcounts *r, uint64_t from, uint64_t to,
+    uint64_t *budget, uint64_t *found)
+{
+	uint64_t next, block;
+	int rc;
+
+	for (*found = from; from < to; *found = from) {
+		block = from >> r->block_bits << r->block_bits;
+		if (!refblock_exists(r, from)) {
+			/* Its first cluster will be that of the block. */
+			*found = max_u64(from, block + 1);
+			if (*found < to)
+				return 1;
+			from = to;
+			continue;
+		}
+		next = ((from >> r->slice_bits) + 1) << r->slice_bits;
+		next = min_u64(next, to);
+		if (!slice_is_full(r, from >> r->slice_bits)) {
+			if (*budget == 0)
+				return 0;
+			--*budget;
+			rc = search_slice(r, from, next, found);
+			if (rc < 0)
+				return rc;
+			if (*found < next)
+				return 1;
+		}
+		from = next;
+	}
+	return 0;
+}
+
+/* From the cursor, which moves along. */
+static int
+search_inside(struct qcow2_refcounts *r, uint64_t budget, uint64_t *found)
+{
+	uint64_t to = min_u64(refcount_limit(r), reftable_reach(r));
+	int rc;
+
+	if (r->cursor >= to)
+		return 0;
+	rc = search(r, r->cursor, to, &budget, found);
+	if (rc >= 0)
+		r->cursor = *found;
+	return rc;
+}
+
+/*
+ * Growth of the file.
+ */
+
+/* Make the file reach the end of cluster 'end' - 1. */
+int
+refcount_grow_file(struct qcow2_refcounts *r, uint64_t end)
+{
+	uint64_t limit = refcount_limit(r), size = r->f->size;
+	uint64_t whole = (size + cluster_bytes(r) - 1) >> r->cluster_bits;
+	int rc;
+
+	if (r->f->device)
+		return -ENOSPC;
+	if (end > MAX_OFFSET >> r->cluster_bits)
+		return -EFBIG;
+	if (end << r->cluster_bits <= size)
+		return 0;
+	rc = file_grow(r->f, end << r->cluster_bits);
+	if (rc < 0)
+		return rc;
+	/* What it ended with, perhaps inside a cluster, is not fresh. */
+	if (r->fresh >= limit)
+		refcount_spoilt(r, whole);
+	if (!r->grown) {
+		r->grown = true;
+		r->grown_from = size;
+	}
+	return 0;
+}
+
+/* The same, and ahead, by as much as there is room for. */
+static int
+grow_ahead(struct qcow2_refcounts *r, uint64_t end)
+{
+	uint64_t size = r->f->size, step = size / AHEAD_SHARE, goal;
+	int rc;
+
+	step = min_u64(max_u64(step, AHEAD_MIN), AHEAD_MAX);
+	goal = max_u64((size + step) >> r->cluster_bits, end);
+	for (;;) {
+		rc = refcount_grow_file(r, goal);
+		if (!is_no_room(rc) || goal == end)
+			return rc;
+		goal = end + (goal - end) / 2;
+	}
+}
+
+/*
+ * Find a free cluster where there is no file yet, and make the file reach it;
+ * on a device, and in a file longer than its table, one beyond the table.
+ */
+static int
+grow(struct qcow2_refcounts *r, uint64_t *found)
+{
+	uint64_t from = min_u64(refcount_limit(r), reftable_reach(r));
+	uint64_t budget, to;
+	unsigned tables;
+	int rc;
+
+	for (tables = 0; tables < 2; tables++) {
+		to = reftable_reach(r);
+		if (r->f->device)
+			to = min_u64(to, refcount_limit(r));
+		budget = BEYOND_SLICES;
+		rc = from < to ? search(r, from, to, &budget, found) : 0;
+		if (rc < 0)
+			return rc;
+		if (rc > 0)
+			return *found < refcount_limit(r) ? 0 :
+			    grow_ahead(r, *found + 1);
+		if (budget == 0)
+			return -EUCLEAN;
+		if (r->f->device && refcount_limit(r) <= reftable_reach(r))
+			return -ENOSPC;
+		rc = reftable_cover(r, reftable_reach(r));
+		if (rc < 0)
+			return rc;
+	}
+	return -ENOSPC;
+}
+
+/* A free cluster to begin a run with; the file reaches it. */
+static int
+find(struct qcow2_refcounts *r, uint64_t *found)
+{
+	uint64_t to = min_u64(refcount_limit(r), reftable_reach(r));
+	uint64_t budget = STEP_SLICES;
+	int rc, rc2;
+
+	rc = search_inside(r, STEP_SLICES, found);
+	if (rc == 0 && r->cursor < r->fresh && r->fresh < to)
+		rc = search(r, r->fresh, to, &budget, found);
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	rc = grow(r, found);
+	if (!is_no_room(rc))
+		return rc;
+	rc2 = search_inside(r, UINT64_MAX, found);
+	if (rc2 != 0)
+		return rc2 < 0 ? rc2 : 0;
+	return rc == -EDQUOT ? -ENOSPC : rc;
+}
+
+/*
+ * Give the free clusters from 'first' on, up to 'end', the refcount 1.
+ * Where the run ends is *end.
+ */
+static int
+take(struct qcow2_refcounts *r, uint64_t first, uint64_t *end)
+{
+	uint64_t mask = (1ull << r->slice_bits) - 1, cluster;
+	struct refslice *sl = NULL;
+	int rc;
+
+	for (cluster = first; cluster < *end; cluster++) {
+		if (cluster == first || (cluster & mask) == 0) {
+			if (!refblock_exists(r, cluster))
+				break;
+			rc = refslice_get(r, cluster >> r->slice_bits, &sl);
+			if (rc < 0 && cluster == first)
+				return rc;
+			if (rc < 0)
+				break;
+		}
+		if (refentry_get(sl->data, cluster & mask, r->order) != 0)
+			break;
+		refentry_set(sl->data, cluster & mask, r->order, 1);
+		refslice_touch(r, sl);
+	}
+	*end = cluster;
+	return 0;
+}
+
+int
+qcow2_refcounts_reserve(struct qcow2_refcounts *r, uint64_t want,
+    uint64_t *first, uint64_t *count, bool *zero)
+{
+	uint64_t c = 0, end;
+	int rc;
+
+	if (want == 0)
+		return -EINVAL;
+	rc = find(r, &c);
+	if (rc == 0 && !refblock_exists(r, c))
+		rc = refblock_make(r, c >> r->block_bits);
+	if (rc < 0)
+		return rc;
+
+	end = min_u64(refcount_limit(r), reftable_reach(r));
+	end = want < end - c ? c + want : end;
+	if (c < r->fresh)
+		end = min_u64(end, r->fresh);
+	/* A refcount of 0 that cannot be: the image is damaged. */
+	end = min_u64(end, refcount_next_metadata(r, c));
+	if (end == c)
+		return -EUCLEAN;
+	rc = take(r, c, &end);
+	if (rc < 0)
+		return rc;
+
+	if (r->cursor == c)
+		r->cursor = end;
+	*zero = !r->f->device && (c >= r->fresh ||
+	    refcount_punch(r, c, end - c) == 0);
+	if (c >= r->fresh)
+		refcount_spoilt(r, end);
+	*first = c;
+	*count = end - c;
+	r->ops->changed(r->arg, c, *count, 1);
+	return 0;
+}
+
+/*
+ * The cut.
+ */
+
+int
+qcow2_refcounts_trim(struct qcow2_refcounts *r)
+{
+	uint64_t first, end, value, size;
+	int rc;
+
+	if (!r->grown)
+		return 0;
+	first = r->grown_from >> r->cluster_bits;
+	for (end = refcount_limit(r); end > first; end--) {
+		/* Whole blocks that are not there are free, and quick. */
+		if (!refblock_exists(r, end - 1)) {
+			end = max_u64((end - 1) >> r->block_bits <<
+			    r->block_bits, first) + 1;
+			continue;
+		}
+		rc = qcow2_refcounts_get(r, end - 1, &value);
+		if (rc < 0)
+			return rc;
+		if (value != 0)
+			break;
+	}
+	size = max_u64(end << r->cluster_bits, r->grown_from);
+	if (size < r->f->size) {
+		rc = file_shrink(r->f, size);
+		if (rc < 0)
+			return rc;
+	}
+	r->cursor = min_u64(r->cursor, refcount_limit(r));
+	r->grown = size > r->grown_from;
+	return 0;
+}
