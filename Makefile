@@ -52,7 +52,7 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
 DRIVER_LIBS = -laio -lz -lzstd -pthread
-DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw file fault qcow2_format)
+DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw file fault qcow2_open qcow2_format)
 DRIVER_TESTS += $(O)/test_qcow2_refcount
 TESTS += $(DRIVER_TESTS)
 $(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
@@ -67,6 +67,14 @@ TESTS += $(QCOW2_TAPPED)
 $(QCOW2_TAPPED): LIBS = -lcmocka $(DRIVER_LIBS) $(QCOW2_TAP:%=-Wl,--wrap=%)
 $(QCOW2_TAPPED): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o \
     $(patsubst %,$(O)/tests/%.o,disk_load io_tap qcow2_shape) $(DRIVERS)
+	$(LINK)
+
+# Random operations on qcow2 images and on a model of them.
+TESTS += tests/test_qcow2.sh
+CHECK_NEEDS += $(O)/qcow2_model
+$(O)/qcow2_model: LIBS = $(DRIVER_LIBS)
+$(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,qcow2_model qcow2_model_image \
+    qcow2_model_io) $(DRIVERS)
 	$(LINK)
 
 # ---- the disk process -------------------------------------------------------
@@ -254,8 +262,8 @@ $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 # ---- the long tests ------------------------------------------------------------
 # The scripts of `check` without its haste, and libFuzzer; each ends by itself.
 SOAK_SECONDS = 600
-SOAK = recovery hostile faults
-soak: ## the long tests: deaths, enemies, faults, fuzzing (80 minutes)
+SOAK = recovery hostile faults qcow2
+soak: ## the long tests: deaths, enemies, faults, fuzzing (90 minutes)
 soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)
 	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_$*.sh
