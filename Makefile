@@ -52,10 +52,11 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
 DRIVER_LIBS = -laio -lz -lzstd -pthread
-DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw file fault qcow2_open qcow2_format)
+DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw file fault qcow2_open qcow2_chain qcow2_format)
 DRIVER_TESTS += $(O)/test_qcow2_refcount
 TESTS += $(DRIVER_TESTS)
 $(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
+$(O)/test_qcow2_open $(O)/test_qcow2_chain: $(O)/tests/layer_rig.o
 $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)
 	$(LINK)
 
