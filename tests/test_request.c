@@ -161,7 +161,7 @@ test_plans(void **state)
 }
 
 /* Granules of 4 KiB, or of 64 KiB of which the first begins at 12 KiB. */
-static const struct {
+static const struct discard_case {
 	const char *name;
 	uint32_t    granule, lead;
 	int         readonly;
@@ -187,42 +187,60 @@ static const struct {
 	{ "inward of both",   65536, 12288, 0, 25, 300, OKAY, 77824, 65536 },
 };
 
+/* As large as a format's clusters can be, on a disk that ends within one. */
+#define ODD (12288u + 1)
+static const struct discard_case odd_discards[] = {
+	{ "64k: all",         65536, 0, 0, 0, ODD, OKAY, 0, 6291456 },
+	{ "64k: the end",     65536, 0, 0, 12287, 2, OKAY, 0, 0 },
+	{ "64k: last whole",  65536, 0, 0, 12160, 129, OKAY, 6225920, 65536 },
+	{ "64k: past it",     65536, 0, 0, 12160, 130, ERROR, 0, 0 },
+	{ "2M: all",        2097152, 0, 0, 0, ODD, OKAY, 0, 6291456 },
+	{ "2M: within two", 2097152, 0, 0, 1, 8190, OKAY, 0, 0 },
+	{ "2M: the second", 2097152, 0, 0, 1, 8191, OKAY, 2097152, 2097152 },
+};
+
 static void
-test_discard(void **state)
+try_discard(const struct discard_case *c, uint64_t sectors, uint8_t flag)
 {
-	struct request_limits disk = { .size = SECTORS * 512ull,
-	    .block_size = 512 };
-	blkif_request_discard_t wire = { .operation = BLKIF_OP_DISCARD };
+	const struct request_limits disk = { .size = sectors * 512,
+	    .block_size = 512, .discard_granularity = c->granule,
+	    .discard_alignment = c->lead, .readonly = c->readonly };
+	const blkif_request_discard_t wire = { .operation = BLKIF_OP_DISCARD,
+	    .flag = flag, .sector_number = c->sector,
+	    .nr_sectors = c->sectors };
 	blkif_request_t slot;
 	struct request_parsed req;
 	const char *why;
 	int16_t got;
+
+	memset(&slot, 0xff, sizeof(slot));
+	memcpy(&slot, &wire, sizeof(wire));
+	got = request_parse(&req, &slot, &disk, &why);
+	if (got != c->want)
+		fail_msg("%s: %d (%s), not %d", c->name, got,
+		    why != NULL ? why : "-", c->want);
+	if (got != OKAY)
+		return;
+	if (req.length != c->length ||
+	    (req.length > 0 && req.offset != c->offset))
+		fail_msg("%s: %llu bytes at %llu", c->name,
+		    (unsigned long long)req.length,
+		    (unsigned long long)req.offset);
+	assert_string_equal(req.plan, req.length > 0 ? "d" : "");
+	assert_int_equal(req.nr_segments, 0);
+}
+
+static void
+test_discard(void **state)
+{
 	size_t i;
 
 	(void)state;
-	for (i = 0; i < sizeof(discards) / sizeof(discards[0]); i++) {
-		disk.discard_granularity = discards[i].granule;
-		disk.discard_alignment = discards[i].lead;
-		disk.readonly = discards[i].readonly;
-		wire.flag = i % 2;	/* secure: ignored, not offered */
-		wire.sector_number = discards[i].sector;
-		wire.nr_sectors = discards[i].sectors;
-		memset(&slot, 0xff, sizeof(slot));
-		memcpy(&slot, &wire, sizeof(wire));
-		got = request_parse(&req, &slot, &disk, &why);
-		if (got != discards[i].want)
-			fail_msg("%s: %d (%s), not %d", discards[i].name, got,
-			    why != NULL ? why : "-", discards[i].want);
-		if (got != OKAY)
-			continue;
-		if (req.length != discards[i].length ||
-		    (req.length > 0 && req.offset != discards[i].offset))
-			fail_msg("%s: %llu bytes at %llu", discards[i].name,
-			    (unsigned long long)req.length,
-			    (unsigned long long)req.offset);
-		assert_string_equal(req.plan, req.length > 0 ? "d" : "");
-		assert_int_equal(req.nr_segments, 0);
-	}
+	/* Secure (flag 1): ignored, as it is not offered. */
+	for (i = 0; i < sizeof(discards) / sizeof(discards[0]); i++)
+		try_discard(&discards[i], SECTORS, i % 2);
+	for (i = 0; i < sizeof(odd_discards) / sizeof(odd_discards[0]); i++)
+		try_discard(&odd_discards[i], ODD, i % 2);
 }
 
 int

@@ -305,13 +305,95 @@ test_identity(void **state)
 /* And what a disk process lives on still works. */
 static int inherited_event, inherited_epoll, inherited_file;
 
+/* What a driver does to a file: by io_submit or like this. */
+static int
+use_file(int fd)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_start = 100, .l_len = 1 };
+	char a[8] = "12345678", b[8] = "";
+	struct iovec out = { a, sizeof(a) }, in = { b, sizeof(b) };
+	struct stat st;
+
+	if (pwrite(fd, "x", 1, 0) != 1 || pread(fd, b, 1, 0) != 1 ||
+	    pwritev(fd, &out, 1, 4096) != sizeof(a) ||
+	    preadv(fd, &in, 1, 4096) != sizeof(b) ||
+	    memcmp(a, b, sizeof(a)) != 0 ||
+	    fallocate(fd, 0, 8192, 4096) != 0 ||
+	    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+	    4096) != 0 || lseek(fd, 0, SEEK_DATA) < 4096 ||
+	    ftruncate(fd, 5000) != 0 || fdatasync(fd) != 0 ||
+	    fsync(fd) != 0 || fstat(fd, &st) != 0 || st.st_size != 5000 ||
+	    fcntl(fd, F_OFD_SETLK, &lock) != 0)
+		return -1;
+	lock.l_type = F_RDLCK;
+	if (fcntl(fd, F_OFD_GETLK, &lock) != 0)
+		return -1;
+	lock.l_type = F_UNLCK;
+	return fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+/* A buffer that grows beyond what malloc() takes from its heap. */
+static int
+use_memory(void)
+{
+	char *p = malloc(1 << 20), *q;
+
+	if (p == NULL)
+		return -1;
+	memset(p, 1, 1 << 20);
+	q = realloc(p, 8 << 20);
+	if (q == NULL) {
+		free(p);
+		return -1;
+	}
+	memset(q, 2, 8 << 20);
+	free(q);
+	return 0;
+}
+
+/* Two threads that wait for each other, and for a time. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+static int turn;
+
+static void *
+other_thread(void *arg)
+{
+	pthread_mutex_lock(&mutex);
+	while (turn != 1)
+		pthread_cond_wait(&cond, &mutex);
+	turn = 2;
+	pthread_cond_signal(&cond);
+	pthread_mutex_unlock(&mutex);
+	return arg;
+}
+
+static int
+use_threads(pthread_t other)
+{
+	const struct timespec nap = { 0, 1000000 };
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 5;
+	pthread_mutex_lock(&mutex);
+	turn = 1;
+	pthread_cond_signal(&cond);
+	while (turn != 2 && rc == 0)
+		rc = pthread_cond_timedwait(&cond, &mutex, &until);
+	pthread_mutex_unlock(&mutex);
+	if (rc != 0 || clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL) != 0)
+		return -1;
+	errno = pthread_join(other, NULL);
+	return errno == 0 ? 0 : -1;
+}
+
 static int
 body_allowed(void)
 {
 	struct epoll_event ev;
 	uint64_t one = 1;
-	struct stat st;
-	char *p;
 
 	if (write(inherited_event, &one, sizeof(one)) != sizeof(one))
 		return -1;
@@ -319,16 +401,21 @@ body_allowed(void)
 		return -1;
 	if (read(inherited_event, &one, sizeof(one)) != sizeof(one))
 		return -1;
-	if (fstat(inherited_file, &st) != 0 ||
-	    pwrite(inherited_file, "x", 1, 0) != 1 ||
-	    fdatasync(inherited_file) != 0)
+	if (use_file(inherited_file) != 0 || use_memory() != 0)
 		return -1;
-	p = malloc(1 << 20);
-	if (p == NULL)
-		return -1;
-	memset(p, 1, 1 << 20);
-	free(p);
 	return 0;
+}
+
+/* The driver's threads are there before the sandbox is. */
+static int
+enter_with_thread(void)
+{
+	pthread_t other;
+
+	if (pthread_create(&other, NULL, other_thread, NULL) != 0 ||
+	    sandbox_enter(UID) < 0)
+		return 1;
+	return use_threads(other) == 0 ? 0 : 2;
 }
 
 static void
@@ -336,6 +423,8 @@ test_allowed(void **state)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 	char path[] = "/tmp/ringback-sandbox-XXXXXX";
+	int status;
+	pid_t pid;
 
 	(void)state;
 	inherited_event = eventfd(0, EFD_NONBLOCK);
@@ -346,6 +435,12 @@ test_allowed(void **state)
 	assert_int_equal(epoll_ctl(inherited_epoll, EPOLL_CTL_ADD,
 	    inherited_event, &ev), 0);
 	assert_int_equal(in_sandbox(body_allowed), 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(enter_with_thread());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
 	close(inherited_event);
 	close(inherited_epoll);
 	close(inherited_file);

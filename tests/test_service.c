@@ -271,6 +271,9 @@ run(struct rig *r, const char *arguments)
 	return WEXITSTATUS(status);
 }
 
+#define ROOT " --backing-root /srv"
+#define R4   ROOT ROOT ROOT ROOT
+
 static void
 test_command_line(void **state)
 {
@@ -299,6 +302,12 @@ test_command_line(void **state)
 	assert_int_equal(run(r, "--run-dir relative"), 2);
 	assert_int_equal(run(r, "--uid-base 0"), 2);
 	assert_int_equal(run(r, "--uid-base root"), 2);
+	assert_int_equal(run(r, "--backing-root srv"), 2);
+	assert_true(rig_log_has(r, "not an absolute path"));
+	assert_int_equal(run(r, "--backing-root '' --version"), 2);
+	assert_int_equal(run(r, R4 R4 R4 R4 " --version"), 0);
+	assert_int_equal(run(r, R4 R4 R4 R4 ROOT " --version"), 2);
+	assert_true(rig_log_has(r, "one too many"));
 	assert_int_equal(run(r, "--disk 7"), 2);
 	assert_int_equal(run(r, "--disk 7-x"), 2);
 	assert_int_equal(run(r, "surplus"), 2);
