@@ -63,7 +63,7 @@ $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIV
 # Deaths and errors: every call that changes the image comes by tests/io_tap.c.
 QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \
             io_setup io_destroy io_submit io_getevents
-QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,crash errors)
+QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,crash errors kill)
 TESTS += $(QCOW2_TAPPED)
 $(QCOW2_TAPPED): LIBS = -lcmocka $(DRIVER_LIBS) $(QCOW2_TAP:%=-Wl,--wrap=%)
 $(QCOW2_TAPPED): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o \
@@ -268,6 +268,11 @@ soak: ## the long tests: deaths, enemies, faults, fuzzing (90 minutes)
 soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)
 	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_$*.sh
+# Deaths of qcow2 at length: as many as these say, from SEED on.
+soak: soak-crash soak-errors soak-kill
+soak-crash soak-errors soak-kill: soak-%: deps $(O)/test_qcow2_%
+	$(Q)IMAGES=100 RUNS=5 TRIES=0 KILLS=500 $(O)/test_qcow2_$*
+.PHONY: soak-crash soak-errors soak-kill
 soak-fuzz: FUZZ_SECONDS = $(SOAK_SECONDS)
 soak-fuzz: fuzz
 .PHONY: soak soak-fuzz $(SOAK:%=soak-%)
