@@ -16,10 +16,12 @@
  *   SHAPE=name    only this one
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/io_tap.h"
@@ -334,6 +336,30 @@ try_activate(struct trial *t, enum how how)
 		    t->shape->name, how_names[how], nth - 2, failures);
 }
 
+/* The file may not grow any more, really; then it may. */
+static void
+try_limit(struct trial *t, uint64_t seed)
+{
+	const struct rlimit none = { RLIM_INFINITY, RLIM_INFINITY };
+	struct rlimit limit = none;
+
+	snprintf(t->name, sizeof(t->name), "%s, file size limit, seed %llu",
+	    t->shape->name, (unsigned long long)seed);
+	alarm(WATCHDOG);
+	try_open(t, seed);
+	fault_arm(FAIL_EIO, false, UINT32_MAX);
+	fault.nr_failed = 1;		/* errors are to be expected */
+	limit.rlim_cur = t->first.size + seed % 5 * 65536;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	while (t->nr_failed < 10 && t->l.model->last < 200)
+		load_one(&t->l);
+	load_drain(&t->l);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	try_again(t);
+	assert_int_equal(load_flush(&t->l), 0);
+	finish(t);
+}
+
 static void
 test_shape(void **state)
 {
@@ -359,6 +385,7 @@ test_shape(void **state)
 		try_all(t, (enum how)how, true, seed);
 		try_activate(t, (enum how)how);
 	}
+	try_limit(t, seed);
 	tap.begin = NULL;
 	alarm(0);
 	shape_remove(t->file, &t->first);
@@ -376,6 +403,7 @@ main(void)
 	unsigned i, n = 1;
 
 	shape_setup();
+	signal(SIGXFSZ, SIG_IGN);
 	if (driver_find("qcow2") != NULL)
 		for (i = 0; i < nr_shapes; i++)
 			tests[n++] = (struct CMUnitTest){
