@@ -394,12 +394,12 @@ layer_read_l1(struct qcow2_layer *l, const struct qcow2_header *h,
 
 /*
  * Read and check everything.  On failure the layer is as it was but for
- * file.size.  'inspect': what only damages the content may pass, somebody
+ * file.size.  Inspected: what only damages the content may pass, somebody
  * wants to know how bad it is.
  */
 static int
 layer_read(struct qcow2_layer *l, struct qcow2_header *h, uint64_t **l1,
-    bool inspect, char why[WHY_MAX])
+    char why[WHY_MAX])
 {
 	int rc;
 
@@ -415,7 +415,7 @@ layer_read(struct qcow2_layer *l, struct qcow2_header *h, uint64_t **l1,
 	}
 	if (rc == 0)
 		rc = layer_read_l1(l, h, l1, why);
-	if (rc != 0 || inspect)
+	if (rc != 0 || l->inspect)
 		return rc;
 	rc = layer_check_l1(l, h, *l1, why);
 	if (rc == 0 && l->depth == 0)
@@ -435,7 +435,7 @@ layer_take(struct qcow2_layer *l, const struct qcow2_header *h, uint64_t *l1)
 }
 
 static int
-layer_load(struct qcow2_layer *l, bool inspect, char why[WHY_MAX])
+layer_load(struct qcow2_layer *l, char why[WHY_MAX])
 {
 	struct qcow2_header h;
 	uint64_t *l1;
@@ -445,7 +445,7 @@ layer_load(struct qcow2_layer *l, bool inspect, char why[WHY_MAX])
 		l->size = l->file.size & ~(uint64_t)(SECTOR - 1);
 		return 0;
 	}
-	rc = layer_read(l, &h, &l1, inspect, why);
+	rc = layer_read(l, &h, &l1, why);
 	if (rc == 0)
 		layer_take(l, &h, l1);
 	return rc;
@@ -661,6 +661,7 @@ chain_add(struct chain *c, const char *path, bool raw)
 		return -ENOMEM;
 	}
 	l->raw = raw;
+	l->inspect = inspect;
 	l->depth = top ? 0 : c->last->depth + 1;
 	rc = file_open(&l->file, path, !top || c->opt->readonly || inspect,
 	    top ? c->opt->cache : CACHE_NONE, c->why);
@@ -679,7 +680,7 @@ chain_add(struct chain *c, const char *path, bool raw)
 		if (rc == 0)
 			rc = chain_check_loop(c, l->file.fd, path, l->depth);
 	}
-	return rc < 0 ? rc : layer_load(l, inspect, c->why);
+	return rc < 0 ? rc : layer_load(l, c->why);
 }
 
 static int
@@ -851,9 +852,9 @@ layer_reload(struct qcow2_layer *l, char why[WHY_MAX])
 			layer_prefix(l, why);
 			return rc;
 		}
-		return layer_load(l, false, why);
+		return layer_load(l, why);
 	}
-	rc = layer_read(l, &h, &l1, false, why);
+	rc = layer_read(l, &h, &l1, why);
 	if (rc < 0)
 		return rc;
 	rc = layer_check_same(l, &h, why);

@@ -23,6 +23,7 @@ struct qcow2_layer {
 	struct qcow2_layer  *backing;	/* NULL: what is not here is zeroes */
 	unsigned             depth;	/* 0: the topmost */
 	bool                 raw;	/* only 'file' and 'size' count */
+	bool                 inspect;	/* damage is no reason to refuse it */
 	uint64_t             size;	/* virtual, bytes, multiple of 512 */
 	struct file          file;
 	struct qcow2_header  h;
