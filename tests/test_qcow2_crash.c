@@ -362,7 +362,7 @@ record(struct run *run, unsigned nr_ops)
 	struct model *m = model_new(run->shape);
 	struct rig r = { .discard = true };
 	struct load l = load_of(run, &r, m);
-	unsigned i, since = 0, flushes = 0, before;
+	unsigned i, since = 0, before;
 	struct guest_op *o;
 
 	bytes_write(&run->first, run->file);
@@ -377,7 +377,6 @@ record(struct run *run, unsigned nr_ops)
 		before = past.nr_ops;
 		load_one(&l);
 		since = past.ops[before].op == IO_FLUSH ? 0 : since + 1;
-		flushes += since == 0;
 		if (since >= FLUSH_AFTER) {
 			load_flush(&l);
 			since = 0;

@@ -234,6 +234,7 @@ finish(struct trial *t)
 	bool lost, failed;
 	int rc;
 
+	load_drain(&t->l);
 	rig_unwatch(&t->r);
 	rc = image_deactivate(t->r.img, t->r.why);
 	failed = fault.nr_failed > 0;
