@@ -30,7 +30,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -530,34 +529,6 @@ chain_check_place(const struct chain *c, int fd, const char *path,
 	return rc;
 }
 
-/* The chain would go round for ever. */
-static int
-chain_check_loop(const struct chain *c, int fd, const char *path,
-    unsigned depth)
-{
-	const struct qcow2_layer *l;
-	struct stat st;
-	int rc;
-
-	if (fstat(fd, &st) == -1) {
-		rc = -errno;
-		layer_say(c->why, path, depth, "look at it: %s; see the "
-		    "kernel log (dmesg)", strerror(-rc));
-		return rc;
-	}
-	for (l = c->top; l != NULL; l = l->backing) {
-		if (l->depth >= depth || l->file.dev != st.st_dev ||
-		    l->file.ino != st.st_ino)
-			continue;
-		layer_say(c->why, path, depth, "the backing files go in a "
-		    "circle: this is layer %u, %.160s, again; name the right "
-		    "backing file with 'qemu-img rebase -u'", l->depth,
-		    l->file.path);
-		return -ELOOP;
-	}
-	return 0;
-}
-
 /*
  * Look before the open.  What goes wrong here for another reason goes wrong
  * at the open too, which explains it; an old kernel without openat2 leaves
@@ -582,8 +553,6 @@ chain_look(const struct chain *c, const char *path, unsigned depth)
 	if (fd == -1)
 		return 0;
 	rc = chain_check_place(c, fd, path, depth);
-	if (rc == 0)
-		rc = chain_check_loop(c, fd, path, depth);
 	close(fd);
 	return rc;
 }
@@ -648,6 +617,25 @@ backing_path(const struct qcow2_layer *l)
  * Open.
  */
 
+/* The chain would go round for ever. */
+static int
+chain_check_loop(const struct chain *c, const struct qcow2_layer *last)
+{
+	const struct qcow2_layer *l;
+
+	for (l = c->top; l != last; l = l->backing) {
+		if (l->file.dev != last->file.dev ||
+		    l->file.ino != last->file.ino)
+			continue;
+		layer_say(c->why, last->file.path, last->depth, "the backing "
+		    "files go in a circle: this is layer %u, %.160s, again; "
+		    "name the right backing file with 'qemu-img rebase -u'",
+		    l->depth, l->file.path);
+		return -ELOOP;
+	}
+	return 0;
+}
+
 static int
 chain_add(struct chain *c, const char *path, bool raw)
 {
@@ -678,7 +666,7 @@ chain_add(struct chain *c, const char *path, bool raw)
 	if (!top) {
 		rc = chain_check_place(c, l->file.fd, path, l->depth);
 		if (rc == 0)
-			rc = chain_check_loop(c, l->file.fd, path, l->depth);
+			rc = chain_check_loop(c, l);
 	}
 	return rc < 0 ? rc : layer_load(l, c->why);
 }

@@ -33,6 +33,7 @@ posix_memalign(void **p, size_t alignment, size_t bytes)
 {
 	if (shim.alloc > 0 && --shim.alloc == 0)
 		return ENOMEM;
+	shim.bytes += bytes;
 	*p = aligned_alloc(alignment, (bytes + alignment - 1) / alignment *
 	    alignment);
 	return *p == NULL ? ENOMEM : 0;
@@ -80,7 +81,7 @@ poke(const char *name, uint64_t offset, const char *hex)
 uint64_t
 peek(const char *name, uint64_t offset)
 {
-	uint64_t v;
+	uint64_t v = 0;
 	int fd = open(at(name), O_RDONLY);
 
 	assert_true(fd != -1);
@@ -126,15 +127,16 @@ void
 says(const char *words)
 {
 	char copy[1024], *word, *save;
-	const char *p = why;
+	const char *p = why, *found;
 
 	snprintf(copy, sizeof(copy), "%s", words);
 	for (word = strtok_r(copy, "|", &save); word != NULL;
 	    word = strtok_r(NULL, "|", &save)) {
-		p = strstr(p, word);
-		if (p == NULL)
+		found = strstr(p, word);
+		if (found == NULL)
 			fail_msg("no '%s' of '%s' in: %s", word, words, why);
-		p += strlen(word);
+		else
+			p = found + strlen(word);
 	}
 	assert_null(strchr(why, '\n'));
 }

@@ -17,9 +17,10 @@ extern unsigned nr_fds;		/* when nothing is */
 
 /* Calls that fail, and names that change before the open. */
 extern struct shim {
-	int  pread;		/* the nth from now fails with EIO */
-	int  alloc;		/* likewise, out of memory */
-	int  stat;		/* after the nth from now this happens: */
+	int    pread;		/* the nth from now fails with EIO */
+	int    alloc;		/* likewise, out of memory */
+	size_t bytes;		/* what was allocated so far */
+	int    stat;		/* after the nth from now this happens: */
 	void (*after_stat)(void);
 } shim;
 
