@@ -163,8 +163,9 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
-$(O)/ringback: LIBS = -ljansson
-$(O)/ringback: $(O)/tools/ringback.o
+$(O)/ringback: LIBS = -ljansson -lseccomp $(DRIVER_LIBS)
+$(O)/ringback: $(O)/tools/ringback.o $(O)/tools/inspect.o \
+    $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \

@@ -115,19 +115,26 @@ install_filter(void)
 }
 
 int
-sandbox_enter(uint32_t uid)
+sandbox_confine(void)
 {
 	const struct rlimit no_core = { 0, 0 };
 
 	if (setrlimit(RLIMIT_CORE, &no_core) != 0 ||
 	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-	    setgroups(0, NULL) != 0 ||
-	    setresgid(uid, uid, uid) != 0 ||
-	    setresuid(uid, uid, uid) != 0 ||
 	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+		return -errno;
+	return install_filter();
+}
+
+int
+sandbox_enter(uint32_t uid)
+{
+	if (setgroups(0, NULL) != 0 ||
+	    setresgid(uid, uid, uid) != 0 ||
+	    setresuid(uid, uid, uid) != 0)
 		return -errno;
 	/* It must not be undone. */
 	if (uid != 0 && setuid(0) == 0)
 		return -EPERM;
-	return install_filter();
+	return sandbox_confine();
 }

@@ -5,6 +5,7 @@
  * Afterwards it can use the descriptors it holds, map what its grant handle
  * offers, and little else: no file, no socket, no process, no signal to
  * another one.  A malformed image or ring can cost one disk, never the host.
+ * So does the command that looks into an image (tools/inspect.c).
  */
 #ifndef BLKBACK_SANDBOX_H
 #define BLKBACK_SANDBOX_H
@@ -19,5 +20,8 @@
  * calls of their own.  0 or -errno; after a failure the process must exit.
  */
 int sandbox_enter(uint32_t uid);
+
+/* The part of it that needs no privilege: all but the uid and the groups. */
+int sandbox_confine(void);
 
 #endif

@@ -5,9 +5,9 @@
  * One row of the table of commands is one command: usage() and main() read the
  * same rows, so a command cannot exist without its help.  A command makes one
  * question of its arguments and shows one answer; blkback/control.h says what
- * they look like.
+ * they look like.  A few find their answer themselves (inspect.c).
  *
- * Exit status: 0 done, 1 failed, 2 called wrongly.
+ * Exit status: 0 done, 1 failed, 2 called wrongly; of check also 3.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -27,13 +27,12 @@
 #include <jansson.h>
 
 #include "blkback/control.h"
+#include "tools/ringback.h"
 
 #define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
 #define GRACE       5		/* seconds that we wait after the daemon's */
 #define TIMEOUT_MAX 86400	/* seconds; a day, as the daemon's */
 #define ANSWER_MAX  (64u << 20)	/* bytes; a list of many disks */
-
-enum { DONE = 0, FAILED = 1, MISUSED = 2 };
 
 enum {
 	OPT_READONLY = 1 << 0,
@@ -61,6 +60,10 @@ static int ask_list(const struct call *c, json_t **question);
 static int ask_resume(const struct call *c, json_t **question);
 static int ask_stats(const struct call *c, json_t **question);
 static int ask_hotplug(const struct call *c, json_t **question);
+static int find_info(const struct call *c, json_t **answer);
+static int find_check(const struct call *c, json_t **answer);
+static int show_info(const struct call *c, const json_t *answer);
+static int show_check(const struct call *c, const json_t *answer);
 static int show_attach(const struct call *c, const json_t *answer);
 static int show_nothing(const struct call *c, const json_t *answer);
 static int show_list(const struct call *c, const json_t *answer);
@@ -73,31 +76,41 @@ static const struct command {
 	const char *args, *help;
 	int       (*ask)(const struct call *c, json_t **question);
 	int       (*show)(const struct call *c, const json_t *answer);
+	int       (*find)(const struct call *c, json_t **answer);	/* or */
+				/* NULL: instead of asking the daemon */
 } commands[] = {
 	{ "attach", 3, OPT_READONLY | OPT_TIMEOUT | OPT_NO_WAIT,
 	  "DOMAIN VDEV SPEC [--readonly] [--timeout S] [--no-wait]",
 	  "give a disk to a running domain, wait until it has connected",
-	  ask_attach, show_attach },
+	  ask_attach, show_attach, NULL },
 	{ "detach", 2, OPT_TIMEOUT,
 	  "DOMAIN VDEV [--timeout S]",
 	  "take a disk away again, wait until the domain has let go",
-	  ask_detach, show_nothing },
+	  ask_detach, show_nothing, NULL },
 	{ "resume", 2, 0,
 	  "DOMAIN VDEV",
 	  "issue again what failed and waits (on-error=stop)",
-	  ask_resume, show_nothing },
+	  ask_resume, show_nothing, NULL },
 	{ "list", 0, 0,
 	  "",
 	  "print one line per disk",
-	  ask_list, show_list },
+	  ask_list, show_list, NULL },
 	{ "stats", 2, 0,
 	  "DOMAIN VDEV",
 	  "print the counters of a disk",
-	  ask_stats, show_stats },
+	  ask_stats, show_stats, NULL },
+	{ "info", 1, 0,
+	  "SPEC",
+	  "print what an image is; the daemon need not run",
+	  NULL, show_info, find_info },
+	{ "check", 1, 0,
+	  "SPEC",
+	  "look for damage in an image that nobody writes to; 3: leaks only",
+	  NULL, show_check, find_check },
 	{ "hotplug", 1, 0,
 	  "add|remove",
 	  "for the script block-ringback: XENBUS_PATH names the disk",
-	  ask_hotplug, show_nothing },
+	  ask_hotplug, show_nothing, NULL },
 };
 
 static const struct option options[] = {
@@ -124,7 +137,7 @@ usage(FILE *to)
 	fprintf(to,
 	    "\n"
 	    "  --run-dir DIR  where the daemon's control socket is (%s)\n"
-	    "  --json         print the daemon's answer as it is\n"
+	    "  --json         print the answer as it is, in JSON\n"
 	    "  --timeout S    how long to wait for the guest (%d seconds)\n"
 	    "  --no-wait      do not wait for the guest\n"
 	    "  --readonly     refuse the guest's writes\n"
@@ -138,7 +151,7 @@ usage(FILE *to)
  * Text that comes from the daemon, from xenstore or from a file name must not
  * move the cursor of the terminal that shows it.  UTF-8 passes.
  */
-static void
+void
 print_clean(FILE *to, const char *text)
 {
 	for (; *text != '\0'; text++)
@@ -441,6 +454,36 @@ ask_hotplug(const struct call *c, json_t **question)
 	return DONE;
 }
 
+/* ---- the answers that are found here ------------------------------------- */
+
+static int
+find_info(const struct call *c, json_t **answer)
+{
+	return inspect_info(c->args[0], answer);
+}
+
+static int
+find_check(const struct call *c, json_t **answer)
+{
+	return inspect_check(c->args[0], answer);
+}
+
+static int
+show_info(const struct call *c, const json_t *answer)
+{
+	(void)c;
+	inspect_show_info(answer);
+	return DONE;
+}
+
+static int
+show_check(const struct call *c, const json_t *answer)
+{
+	(void)c;
+	inspect_show_check(answer);
+	return DONE;
+}
+
 /* ---- the answers --------------------------------------------------------- */
 
 static int
@@ -464,7 +507,7 @@ show_attach(const struct call *c, const json_t *answer)
 }
 
 /* 1536 -> "1.5K"; what has a digit more than that is "about". */
-static void
+void
 format_bytes(uint64_t bytes, char *buf, size_t size)
 {
 	static const char units[] = "BKMGTPE";
@@ -772,37 +815,58 @@ make_line(const struct call *c, char **line)
 }
 
 static int
-run(const struct call *c)
+ask(const struct call *c, json_t **answer)
 {
-	json_t *answer;
-	const char *error;
 	char *line;
 	int rc;
 
 	rc = make_line(c, &line);
 	if (rc != DONE)
 		return rc;
-	rc = talk(c, line, &answer);
+	rc = talk(c, line, answer);
 	free(line);
 	if (rc != DONE)
-		return rc;
+		*answer = NULL;
+	return rc;
+}
 
+static void
+print_error(const json_t *answer)
+{
+	const char *error = json_string_value(json_object_get(answer, "error"));
+
+	fputs("ringback: ", stderr);
+	print_clean(stderr, error != NULL ? error :
+	    "ringbackd could not do it and does not say why");
+	putc('\n', stderr);
+}
+
+/* A command that finds its own answer has said what the status is. */
+static int
+run(const struct call *c)
+{
+	json_t *answer = NULL;
+	int rc, status;
+
+	status = c->cmd->find != NULL ? c->cmd->find(c, &answer) :
+	    ask(c, &answer);
+	if (answer == NULL)
+		return c->cmd->find != NULL ? fail(c, "out of memory") :
+		    status;
+
+	rc = DONE;
 	if (c->given & OPT_JSON &&
 	    (json_dumpf(answer, stdout, JSON_COMPACT) == -1 ||
 	    putchar('\n') == EOF))
 		rc = FAILED;
 	if (!json_is_true(json_object_get(answer, "ok"))) {
-		error = json_string_value(json_object_get(answer, "error"));
-		fputs("ringback: ", stderr);
-		print_clean(stderr, error != NULL ? error :
-		    "ringbackd could not do it and does not say why");
-		putc('\n', stderr);
-		rc = FAILED;
+		print_error(answer);
+		rc = status != DONE ? status : FAILED;
 	} else if (!(c->given & OPT_JSON)) {
 		rc = c->cmd->show(c, answer);
 	}
 	json_decref(answer);
-	return rc;
+	return rc == DONE ? status : rc;
 }
 
 int

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * ringback: what the parts of the command share.
+ *
+ * A command has an answer, a JSON object, whether the daemon gave it or it was
+ * found out here; --json prints it as it is, else a function shows it.
+ */
+#ifndef TOOLS_RINGBACK_H
+#define TOOLS_RINGBACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+/* Exit status; LEAKS is of check only. */
+enum { DONE = 0, FAILED = 1, MISUSED = 2, LEAKS = 3 };
+
+/* Without what could move the cursor of a terminal. */
+void print_clean(FILE *to, const char *text);
+
+/* 1536 -> "1.5K". */
+void format_bytes(uint64_t bytes, char *buf, size_t size);
+
+/*
+ * inspect.c: look into the image of a disk spec, without privileges once it
+ * is open.  The exit status, with *answer to be released: {"ok": true, ...} or
+ * {"ok": false, "error": "..."}; NULL: no memory.
+ */
+int  inspect_info(const char *spec, json_t **answer);
+int  inspect_check(const char *spec, json_t **answer);
+void inspect_show_info(const json_t *answer);
+void inspect_show_check(const json_t *answer);
+
+#endif
