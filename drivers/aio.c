@@ -81,6 +81,7 @@ struct aio {
 	struct slot_list failed;	/* the kernel refused them */
 	struct helper   *helper;	/* NULL: the kernel does it all */
 	bool             kernel_flushes;
+	bool             zero_beyond_end;
 	bool             reaping;
 };
 
@@ -282,6 +283,17 @@ slot_finish(struct aio *a, struct slot *slot, int error)
 	io->done(io, error);
 }
 
+/* The file has ended 'n' bytes into what was left to read. */
+static void
+slot_zero(struct slot *slot, uint64_t n)
+{
+	int i;
+
+	slot_advance(slot, n);
+	for (i = 0; i < slot->iovcnt; i++)
+		memset(slot->iov[i].iov_base, 0, slot->iov[i].iov_len);
+}
+
 /*
  * What the kernel says about one iocb.  Only whole sectors count as
  * progress: direct I/O cannot go on in the middle of one.
@@ -298,6 +310,12 @@ slot_result(struct aio *a, struct slot *slot, long res)
 	}
 	n = (uint64_t)res;
 	if (n >= slot->left) {
+		slot_finish(a, slot, 0);
+		return 1;
+	}
+	if (a->zero_beyond_end && slot->io->op == IO_READ &&
+	    (n == 0 || n % SECTOR != 0)) {
+		slot_zero(slot, n);
 		slot_finish(a, slot, 0);
 		return 1;
 	}
@@ -622,6 +640,12 @@ err_free:
 	}
 	free(a);
 	return rc;
+}
+
+void
+aio_zero_beyond_end(struct aio *a)
+{
+	a->zero_beyond_end = true;
 }
 
 void

@@ -14,7 +14,7 @@
  * struct channel on how it is watched.
  *
  * A short transfer is continued until all is done: a read that finds the end
- * of the file fails with -EIO, a write that finds no room with -ENOSPC.
+ * of the file fails with -EIO (but see aio_zero_beyond_end()), a write that finds no room with -ENOSPC.
  *
  * Flushes go the same way (IO_CMD_FDSYNC).  What has no asynchronous form is
  * done by a helper thread: a flush where the kernel or the file system cannot
@@ -42,6 +42,12 @@ typedef int aio_discard(int fd, uint64_t offset, uint64_t length);
  */
 int  aio_open(struct aio **aio, struct channel *ch, unsigned depth, int fd,
          aio_discard *discard, const char *path, char why[WHY_MAX]);
+
+/*
+ * From now on what a read finds beyond the end of a file is zeroes, as a
+ * format has it whose files need not end with a whole cluster.
+ */
+void aio_zero_beyond_end(struct aio *a);
 
 /* No I/O is in flight, and not called by a done().  NULL is fine. */
 void aio_close(struct aio *a);

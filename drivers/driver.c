@@ -16,6 +16,7 @@
 
 static const struct driver *const drivers[] = {
 	&driver_raw,
+	&driver_qcow2,
 	&driver_null,
 	&driver_fault,
 };

@@ -227,7 +227,7 @@ struct driver {
 	         char why[WHY_MAX]);
 };
 
-extern const struct driver driver_raw, driver_null, driver_fault;
+extern const struct driver driver_raw, driver_qcow2, driver_null, driver_fault;
 
 /* NULL when there is none of that name. */
 const struct driver *driver_find(const char *name);
