@@ -12,10 +12,13 @@
 #   guest N COMMAND ...     tells it something (loopfront to)
 #   rb ...                  the command ringback
 #   be N DEVID, fe N DEVID  the paths of a disk in xenstore
+#   xl_attach N DEVID SPEC  what xl does for a disk, the script included, which
+#   xl_detach N DEVID       has to be made by xl_prepare first
 #
 #   ok NAME, bad NAME TEXT  count and tell the outcome of a check
 #   check NAME CMD ...      CMD must succeed; its output is told when it fails
 #   refuse NAME CMD ...     CMD must fail
+#   wait_until S CMD ...    until CMD succeeds, at most so many seconds
 #   summary                 "N passed, N failed"; its status is that of the test
 
 O=${O:-build}
@@ -23,7 +26,7 @@ case $O in
 /*)	;;
 *)	O=$PWD/$O ;;
 esac
-passed=0 failed=0 dir='' daemon=''
+passed=0 failed=0 dir='' daemon='' daemon_options=--verbose
 
 say() {
 	printf '%s\n' "$*"
@@ -55,7 +58,8 @@ disk_processes() {
 }
 
 daemon_start() {
-	"$O/ringbackd" --run-dir "$dir/run" --verbose \
+	# shellcheck disable=SC2086 # a list
+	"$O/ringbackd" --run-dir "$dir/run" $daemon_options \
 	    >>"$dir/ringbackd.log" 2>&1 &
 	daemon=$!
 	wait_until 10 rb list && return
@@ -115,6 +119,73 @@ be() {
 fe() {
 	echo "/local/domain/$1/device/vbd/$2"
 }
+
+# ---- as xl does it ---------------------------------------------------------------
+
+# The script as it would be installed, and what it calls.
+xl_prepare() {
+	mkdir "$dir/bin"
+	sed "s|@BINDIR@|$dir/bin|" tools/block-ringback \
+	    >"$dir/bin/block-ringback"
+	cat >"$dir/bin/ringback" <<-END
+		#!/bin/sh
+		LD_LIBRARY_PATH='$LD_LIBRARY_PATH'
+		export LD_LIBRARY_PATH
+		exec '$O/ringback' --run-dir '$dir/run' "\$@"
+	END
+	chmod +x "$dir/bin/ringback"
+}
+
+# xl_nodes N DEVID PARAMS: what libxl writes, in one transaction
+xl_nodes() {
+	b=$(be "$1" "$2" vbd) f=$(fe "$1" "$2")
+	l=/libxl/$1/device/vbd/$2
+	xenstore-write \
+	    "$l/frontend" "$f" "$l/backend" "$b" \
+	    "$f/backend" "$b" "$f/backend-id" 0 "$f/state" 1 \
+	    "$f/virtual-device" "$2" "$f/device-type" disk "$f/trusted" 1 \
+	    "$b/frontend" "$f" "$b/params" "$3" \
+	    "$b/script" "$dir/bin/block-ringback" "$b/frontend-id" "$1" \
+	    "$b/online" 1 "$b/removable" 0 "$b/bootable" 1 "$b/state" 1 \
+	    "$b/dev" xvda "$b/type" phy "$b/mode" w "$b/device-type" disk \
+	    "$b/discard-enable" 1 "$b/specification" xen
+}
+
+# xl_script add|remove N DEVID
+xl_script() {
+	env -i PATH=/usr/bin:/bin XENBUS_TYPE=vbd \
+	    XENBUS_PATH="backend/vbd/$2/$3" XENBUS_BASE_PATH=backend \
+	    script="$dir/bin/block-ringback" \
+	    sh "$dir/bin/block-ringback" "$1"
+}
+
+state_is() {
+	[ "$(xenstore-read "$1/state" 2>/dev/null)" = "$2" ]
+}
+
+xl_remove() {
+	xenstore-rm "$(be "$1" "$2" vbd)" "$(fe "$1" "$2")" \
+	    "/libxl/$1/device/vbd/$2"
+}
+
+xl_attach() {
+	xl_nodes "$1" "$2" "$3"
+	wait_until 10 state_is "$(be "$1" "$2" vbd)" 2 || {
+		xenstore-ls "$(be "$1" "$2" vbd)"
+		return 1
+	}
+	xl_script add "$1" "$2"
+}
+
+xl_detach() {
+	xenstore-write "$(be "$1" "$2" vbd)/online" 0 \
+	    "$(be "$1" "$2" vbd)/state" 5
+	wait_until 10 state_is "$(be "$1" "$2" vbd)" 6 || return 1
+	xl_script remove "$1" "$2"
+	xl_remove "$1" "$2"
+}
+
+# ---- what came out ---------------------------------------------------------------
 
 ok() {
 	passed=$((passed + 1))

@@ -315,69 +315,12 @@ side_by_side() {
 
 # ---- as xl does it -----------------------------------------------------------------
 
-# write_nodes N DEVID PARAMS: what libxl writes, in one transaction
-write_nodes() {
-	b=$(be "$1" "$2" vbd) f=$(fe "$1" "$2")
-	l=/libxl/$1/device/vbd/$2
-	xenstore-write \
-	    "$l/frontend" "$f" "$l/backend" "$b" \
-	    "$f/backend" "$b" "$f/backend-id" 0 "$f/state" 1 \
-	    "$f/virtual-device" "$2" "$f/device-type" disk "$f/trusted" 1 \
-	    "$b/frontend" "$f" "$b/params" "$3" \
-	    "$b/script" "$dir/bin/block-ringback" "$b/frontend-id" "$1" \
-	    "$b/online" 1 "$b/removable" 0 "$b/bootable" 1 "$b/state" 1 \
-	    "$b/dev" xvda "$b/type" phy "$b/mode" w "$b/device-type" disk \
-	    "$b/discard-enable" 1 "$b/specification" xen
-}
-
-run_script() {
-	env -i PATH=/usr/bin:/bin XENBUS_TYPE=vbd \
-	    XENBUS_PATH="backend/vbd/$2/$3" XENBUS_BASE_PATH=backend \
-	    script="$dir/bin/block-ringback" \
-	    sh "$dir/bin/block-ringback" "$1"
-}
-
-state_is() {
-	[ "$(xenstore-read "$1/state" 2>/dev/null)" = "$2" ]
-}
-
-remove_nodes() {
-	xenstore-rm "$(be "$1" "$2" vbd)" "$(fe "$1" "$2")" \
-	    "/libxl/$1/device/vbd/$2"
-}
-
-xl_attach() {
-	write_nodes 7 51712 "$1"
-	wait_until 10 state_is "$(be 7 51712 vbd)" 2 || {
-		xenstore-ls "$(be 7 51712 vbd)"
-		return 1
-	}
-	run_script add 7 51712
-}
-
-xl_detach() {
-	xenstore-write "$(be 7 51712 vbd)/online" 0 \
-	    "$(be 7 51712 vbd)/state" 5
-	wait_until 10 state_is "$(be 7 51712 vbd)" 6 || return 1
-	run_script remove 7 51712
-	remove_nodes 7 51712
-}
-
 as_xl() {
-	mkdir "$dir/bin"
-	sed "s|@BINDIR@|$dir/bin|" tools/block-ringback \
-	    >"$dir/bin/block-ringback"
-	cat >"$dir/bin/ringback" <<-END
-		#!/bin/sh
-		LD_LIBRARY_PATH='$LD_LIBRARY_PATH'
-		export LD_LIBRARY_PATH
-		exec '$O/ringback' --run-dir '$dir/run' "\$@"
-	END
-	chmod +x "$dir/bin/ringback"
+	xl_prepare
 	new_image "$dir/d.img" 32m
 	guest 7 forget xvda
 	check "xl: InitWait, and the script says yes" \
-	    xl_attach "raw:$dir/d.img"
+	    xl_attach 7 51712 "raw:$dir/d.img"
 	check "xl: hotplug-status is connected" sh -c \
 	    "[ \$(xenstore-read $(be 7 51712 vbd)/hotplug-status) = connected ]"
 	check "xl: the guest connects" guest 7 wait xvda
@@ -387,15 +330,15 @@ as_xl() {
 	check "xl: the guest reconnects" guest 7 reopen xvda --abi x86_32 \
 	    --ring-order 1
 	check "xl: I/O after that" guest 7 io xvda --rw randrw --ios 300 --verify
-	check "xl: detach" xl_detach
+	check "xl: detach" xl_detach 7 51712
 	check "xl: the guest let go" guest 7 released xvda
 	nothing_left "xl: nothing is left" 7
 	refuse "xl: the script says no to a missing image" \
-	    xl_attach "raw:$dir/none.img"
+	    xl_attach 7 51712 "raw:$dir/none.img"
 	check "xl: hotplug-error says why" sh -c \
 	    "xenstore-read $(be 7 51712 vbd)/hotplug-error | grep none.img"
-	run_script remove 7 51712
-	remove_nodes 7 51712
+	xl_script remove 7 51712
+	xl_remove 7 51712
 	# The daemon has to hear of it first.
 	wait_until 5 no_disk_process
 	nothing_left "xl: nothing is left of that" 7
