@@ -48,6 +48,13 @@ test_good(void **state)
 		assert_null(top->backing);
 		chain_close();
 	}
+	/* What lies behind the L1 table is not a part of it. */
+	poke("a", 0x30008, "8000000000050000");
+	assert_int_equal(chain_open("a", false), 0);
+	assert_int_equal(top->h.l1_entries, 1);
+	assert_int_equal(top->l1[1], 0);
+	chain_close();
+
 	/* A part of a sector at the end of the disk is nobody's. */
 	poke("a", 24, "00000000000003ff");
 	assert_int_equal(chain_open("a", true), 0);
