@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/qcow2_check.h"
 #include "drivers/qcow2_io.h"
 #include "drivers/qcow2_meta.h"
 
@@ -216,6 +217,34 @@ qcow2_deactivate(struct image *img, char why[WHY_MAX])
 	return rc;
 }
 
+/* Both look at files, not at what this process may have changed. */
+static int
+qcow2_show_info(struct image *img,
+    struct image_layer layers[IMAGE_LAYERS_MAX], char why[WHY_MAX])
+{
+	return qcow2_info(container_of(img, struct qcow2, img)->top, layers,
+	    why);
+}
+
+static int
+qcow2_show_check(struct image *img, struct image_check *c, char why[WHY_MAX])
+{
+	struct qcow2 *q = container_of(img, struct qcow2, img);
+	char unlock_why[WHY_MAX];
+	int rc, rc2;
+
+	rc = qcow2_chain_lock(q->top, why);
+	if (rc < 0)
+		return rc;
+	rc = qcow2_check(q->top, c, why);
+	rc2 = qcow2_chain_unlock(q->top, unlock_why);
+	if (rc2 < 0 && rc == 0) {
+		rc = rc2;
+		why_set(why, "%s", unlock_why);
+	}
+	return rc;
+}
+
 const struct driver driver_qcow2 = {
 	.name          = "qcow2",
 	.open          = qcow2_open,
@@ -226,4 +255,6 @@ const struct driver driver_qcow2 = {
 	.channel_close = qcow2_channel_close,
 	.submit        = qcow2_submit,
 	.reap          = qcow2_reap,
+	.info          = qcow2_show_info,
+	.check         = qcow2_show_check,
 };
