@@ -165,7 +165,9 @@ test_write(void **state)
 	assert_int_equal(file_sync(&f), 0);
 
 	shim.stuck = true;
+	alarm(10);
 	assert_int_equal(file_pwrite(&f, buf, 4 * KiB, 0), -ENOSPC);
+	alarm(0);
 	shim.stuck = false;
 	assert_int_equal(file_pwrite(&f, buf, KiB, 1), -EINVAL);
 }
