@@ -313,13 +313,10 @@ parse_format(const char *format, struct disk_spec *spec, char why[WHY_MAX])
 {
 	if (format[0] == '\0')
 		return refuse(why, "no format before the first ':': %s", USAGE);
-	if (strcmp(format, "qcow2") == 0 && driver_find(format) == NULL)
-		return refuse(why, "format \"qcow2\" is not built yet: use "
-		    "raw");
 	if (strlen(format) >= sizeof(spec->format) ||
 	    driver_find(format) == NULL)
 		return refuse(why, "unknown format \"%.*s\": use raw (a file "
-		    "or a block device); %s", SHOWN, format, USAGE);
+		    "or a block device) or qcow2; %s", SHOWN, format, USAGE);
 	memcpy(spec->format, format, strlen(format) + 1);
 	return 0;
 }
@@ -332,7 +329,8 @@ check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 	size_t i;
 
 	/* The daemon's working directory is not the one of who wrote this. */
-	if (strcmp(spec->format, "raw") == 0 && spec->path[0] != '/')
+	if ((strcmp(spec->format, "raw") == 0 ||
+	    strcmp(spec->format, "qcow2") == 0) && spec->path[0] != '/')
 		return refuse(why, "the path \"%.*s\" does not begin with '/': "
 		    "give the whole path", SHOWN, spec->path);
 	if (spec->merge <= spec->memory)

@@ -519,7 +519,7 @@ chain_check_place(const struct chain *c, int fd, const char *path,
 		    c->opt->backing_roots[0];
 		layer_say(c->why, path, depth, "a backing file must lie below "
 		    "%.100s%s, and this one is %.160s; move it, or allow its "
-		    "folder with backing-roots in ringback.conf",
+		    "folder with ringbackd --backing-root",
 		    first == NULL ? "a folder of backing-roots" : first,
 		    c->opt->backing_roots != NULL && first != NULL &&
 		    c->opt->backing_roots[1] != NULL ? " or another folder of "

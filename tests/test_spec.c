@@ -93,6 +93,11 @@ static const struct {
 	{ "raw,merge=0,memory=64K:/x",  { DEFAULTS, .memory = 64 * KIB,
 	                                  .merge = 0 } },
 
+	{ "qcow2:/x",                   { DEFAULTS, .format = "qcow2" } },
+	{ "qcow2,cache=directsync,discard=ignore,readonly=on:/a:b,c",
+	  { DEFAULTS, .format = "qcow2", .path = "/a:b,c", .discard = false,
+	    .cache = CACHE_DIRECTSYNC, .readonly = true } },
+
 	{ "null,readonly=on,poll=7,cache=directsync,merge=8K,ring-order=2,"
 	  "memory=128K,io=native,iothreads=1,queues=1,grants=copy,segments=11,"
 	  "discard=ignore,on-error=report,profile=default:p",
@@ -117,7 +122,9 @@ static const struct {
 	{ "raw:x.img", { "x.img", "whole path" } },
 	{ "raw:./x.img", { "./x.img", "whole path" } },
 	{ "raw::/x", { ":/x", "whole path" } },
-	{ "qcow2:/x", { "qcow2", "not built yet", "raw" } },
+	{ "qcow2:x.qcow2", { "x.qcow2", "whole path" } },
+	{ "qcow:/x", { "unknown format", "qcow", "raw", "qcow2" } },
+	{ "qcow2,backing-roots=/:/x", { "unknown option", "backing-roots" } },
 	{ "vhd:/x", { "unknown format", "vhd", "raw" } },
 	{ "RAW:/x", { "unknown format", "RAW" } },
 	{ " raw:/x", { "unknown format", " raw" } },
