@@ -80,21 +80,26 @@ classify(const struct qcow2 *q, const struct qcow2_slice *s, uint64_t cluster,
 	return (bitmap & units) == units ? PLAIN : IN_PLACE;
 }
 
-/* Does the guest see zeroes at this byte of a cluster that is not PLAIN? */
+/*
+ * Does the guest see zeroes in all bytes [from, to) of a cluster that is not
+ * PLAIN?
+ */
 static bool
 reads_zero(const struct qcow2 *q, const struct qcow2_slice *s,
-    uint64_t cluster, uint64_t in)
+    uint64_t cluster, uint64_t from, uint64_t to)
 {
 	const uint64_t *words = qcow2_entry(q->top, s, cluster);
-	uint64_t entry = be64toh(words[0]), both;
+	uint64_t entry = be64toh(words[0]), bitmap, units;
 
 	if ((entry & QCOW2_COMPRESSED) != 0)
 		return false;
 	if (!q->extended)
 		return (entry & QCOW2_ZERO) != 0 ||
 		    ((entry & QCOW2_OFFSET_MASK) == 0 && !q->backed);
-	both = be64toh(words[1]) >> (in >> q->unit_bits) & 0x100000001ull;
-	return both >> 32 != 0 || (both == 0 && !q->backed);
+	bitmap = be64toh(words[1]);
+	units = qcow2_units(q->unit_bits, from, to);
+	return (bitmap & units) == 0 &&
+	    (!q->backed || (bitmap >> 32 & units) == units);
 }
 
 /* Is the subcluster at this byte in the host cluster already? */
@@ -278,8 +283,10 @@ plan_edges(const struct qcow2 *q, struct plan *p, bool zero)
 
 	p->head = (uint32_t)(p->in & (unit - 1));
 	p->tail = (uint32_t)(-end & (unit - 1));
-	p->head_zero = reads_zero(q, p->slice, p->cluster, p->in);
-	p->tail_zero = reads_zero(q, p->slice, last, last_in);
+	p->head_zero = reads_zero(q, p->slice, p->cluster, p->in - p->head,
+	    p->in);
+	p->tail_zero = reads_zero(q, p->slice, last, last_in + 1,
+	    last_in + 1 + p->tail);
 	if ((p->head_zero && zero) || (p->class == IN_PLACE &&
 	    unit_allocated(q, p->slice, p->cluster, p->in)))
 		p->head = 0;
@@ -298,7 +305,8 @@ plan_all_zero(const struct qcow2 *q, const struct plan *p)
 	uint32_t i;
 
 	for (i = 0; i < p->count; i++)
-		if (!reads_zero(q, p->slice, p->cluster + i, 0))
+		if (!reads_zero(q, p->slice, p->cluster + i, 0,
+		    q->cluster_size))
 			return false;
 	return true;
 }
