@@ -353,7 +353,7 @@ job_end(struct job *j, int status)
 	char name[NAME_SIZE - 64];
 	bool bad = status != 0;
 
-	if (bad && options.keep) {
+	if (options.keep && (bad || options.images_only)) {
 		folder_name(name, j->seed, j->pid);
 		printf("  kept: %s\n", name);
 	} else {

@@ -849,6 +849,7 @@ round_open(struct round *d, bool readonly)
 		.readonly = readonly, .discard = rng_chance(d->r, 85),
 		.cache = rng_chance(d->r, 90) ? CACHE_NONE : CACHE_DIRECTSYNC,
 	};
+	uint32_t granule;
 
 	if (image_open(&opt, &d->img, d->why) != 0)
 		model_fail("open: %s", d->why);
@@ -856,8 +857,10 @@ round_open(struct round *d, bool readonly)
 		model_fail("it has %llu bytes, not %llu",
 		    (unsigned long long)d->img->size,
 		    (unsigned long long)run->shape->size);
-	if (!run->shape->raw && opt.discard && !readonly &&
-	    d->img->discard_granularity != 1u << run->shape->cluster_bits)
+	/* Version 2 cannot hide what is below. */
+	granule = !opt.discard || readonly || (run->shape->version == 2 &&
+	    run->chain.nr_layers > 1) ? 0 : 1u << run->shape->cluster_bits;
+	if (!run->shape->raw && d->img->discard_granularity != granule)
 		model_fail("the granularity of discards is %u",
 		    d->img->discard_granularity);
 	d->zeroes = run->shape->raw || run->shape->version == 3;
