@@ -40,10 +40,11 @@ static const int allowed[] = {
 	SCMP_SYS(fdatasync), SCMP_SYS(fallocate), SCMP_SYS(ftruncate),
 	SCMP_SYS(fstat), SCMP_SYS(newfstatat), SCMP_SYS(statx),
 	SCMP_SYS(lseek),
-	/* memory and threads that exist already */
+	/* memory and threads that exist already, if only just */
 	SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(madvise), SCMP_SYS(futex),
 	SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),
 	SCMP_SYS(sched_yield), SCMP_SYS(getpid), SCMP_SYS(gettid),
+	SCMP_SYS(rseq), SCMP_SYS(set_robust_list),
 	SCMP_SYS(restart_syscall), SCMP_SYS(exit), SCMP_SYS(exit_group),
 };
 

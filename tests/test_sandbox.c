@@ -487,6 +487,26 @@ test_threads(void **state)
 	close(thread_result[1]);
 }
 
+/*
+ * A thread that was made before may begin inside, when it gets a CPU late:
+ * libc ends the process if it cannot make these calls then.
+ */
+static int
+body_begins(void)
+{
+	if (syscall(SYS_rseq, NULL, 0, 0, 0) == 0 || errno == EPERM ||
+	    syscall(SYS_set_robust_list, NULL, 0) == 0 || errno == EPERM)
+		return -1;
+	return 0;
+}
+
+static void
+test_begins(void **state)
+{
+	(void)state;
+	assert_int_equal(in_sandbox(body_begins), 0);
+}
+
 static int
 setup(void **state)
 {
@@ -526,6 +546,7 @@ main(void)
 		cmocka_unit_test(test_identity),
 		cmocka_unit_test(test_allowed),
 		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_begins),
 	};
 
 	if (geteuid() != 0) {
