@@ -423,9 +423,11 @@ file_pwrite(const struct file *f, const void *buf, size_t bytes,
 }
 
 int
-file_sync(const struct file *f)
+file_sync(struct file *f)
 {
-	return fdatasync(f->fd) == -1 ? -errno : 0;
+	if (f->sync_error == 0 && fdatasync(f->fd) == -1)
+		f->sync_error = -errno;
+	return f->sync_error;
 }
 
 /*

@@ -27,6 +27,7 @@ struct file {
 	uint32_t discard_granularity;	/* bytes, power of 2; 0: cannot */
 	dev_t    dev;		/* its identity */
 	ino_t    ino;
+	int      sync_error;	/* see file_sync() */
 };
 
 /*
@@ -58,8 +59,12 @@ int  file_pread(const struct file *f, void *buf, size_t bytes,
 int  file_pwrite(const struct file *f, const void *buf, size_t bytes,
          uint64_t offset);
 
-/* fdatasync.  0 or -errno. */
-int  file_sync(const struct file *f);
+/*
+ * fdatasync.  0 or -errno.  Once it failed nobody knows what was lost, and a
+ * second one would report success: the error stays, until f->sync_error is
+ * set to 0 again.
+ */
+int  file_sync(struct file *f);
 
 /*
  * Give a range back to the storage: a hole in a file (which then reads as

@@ -125,7 +125,7 @@ struct qcow2_sub {
 	unsigned              room;	/* of the log, taken */
 	bool                  whole;	/* whole clusters are filled */
 	void                 *bounce;	/* head, then tail */
-	uint32_t              head, tail;	/* bytes copied round the data */
+	uint32_t              head, tail;	/* bytes written round it */
 	unsigned              copies;	/* reads on their way */
 	int                   error;
 	/* UNPACK */
@@ -160,7 +160,7 @@ struct qcow2_channel {
 	/* What follows is the channel's thread's own. */
 	struct qcow2_request_list free_requests, free_copies;
 	struct qcow2_request_list runnable;
-	struct qcow2_request_list starved;	/* of what the lists below hold */
+	struct qcow2_request_list starved;	/* of what is free below */
 	struct qcow2_request_list finished;	/* done() is due */
 	struct qcow2_sub_list     free_subs, free_copy_subs;
 	SLIST_HEAD(, qcow2_slice_read) free_slice_reads;
@@ -181,7 +181,7 @@ struct qcow2 {
 	unsigned                cluster_bits;
 	uint64_t                cluster_size;
 	unsigned                l2_bits;	/* log2: entries of a table */
-	unsigned                unit_bits;	/* log2: bytes of a subcluster */
+	unsigned                unit_bits;	/* log2: subcluster bytes */
 	bool                    extended;
 	bool                    backed;	/* there is a backing file */
 	void                   *zeroes;

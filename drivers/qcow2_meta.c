@@ -20,17 +20,14 @@
 #define MAX_AGE_MS  4000u	/* design: at most 5 s */
 #define STACK_BYTES (256u << 10)
 #define BUFFER      (64u << 10)	/* bytes */
-#define L1_BLOCK    4096u	/* bytes */
-#define MAX_L1      64u		/* changed blocks of the L1 table */
-#define ANY         UINT64_MAX
 #define SLACK       256u	/* log records for changes of our own */
 
 /*
  * Helpers.
  */
 
-static uint64_t
-now_ms(void)
+uint64_t
+qcow2_now_ms(void)
 {
 	struct timespec ts;
 
@@ -44,7 +41,7 @@ crowded(const struct qcow2 *q)
 {
 	return q->redo.taken > QCOW2_REDO_RECORDS / 2 ||
 	    q->top->slices->nr_busy > q->max_busy / 4 * 3 ||
-	    q->nr_l1_dirty > MAX_L1 / 2;
+	    q->nr_l1_dirty > QCOW2_MAX_L1 / 2;
 }
 
 void
@@ -62,7 +59,7 @@ qcow2_meta_dirty(struct qcow2 *q)
 	bool first = q->dirty_since_ms == 0;
 
 	if (first)
-		q->dirty_since_ms = now_ms();
+		q->dirty_since_ms = qcow2_now_ms();
 	if (first || crowded(q))
 		qcow2_meta_kick(q);
 }
@@ -75,8 +72,8 @@ qcow2_mark_corrupt(struct qcow2 *q)
 }
 
 /* Under 'lock': those who wait for this go on, or fail. */
-static void
-unpark(struct qcow2 *q, enum qcow2_need need, uint64_t arg, int error)
+void
+qcow2_unpark(struct qcow2 *q, enum qcow2_need need, uint64_t arg, int error)
 {
 	struct qcow2_request_list list = STAILQ_HEAD_INITIALIZER(list);
 	struct qcow2_request *req;
@@ -84,7 +81,8 @@ unpark(struct qcow2 *q, enum qcow2_need need, uint64_t arg, int error)
 	STAILQ_CONCAT(&list, &q->parked);
 	while ((req = STAILQ_FIRST(&list)) != NULL) {
 		STAILQ_REMOVE_HEAD(&list, link);
-		if (req->need != need || (arg != ANY && req->arg != arg)) {
+		if (req->need != need ||
+		    (arg != QCOW2_ANY && req->arg != arg)) {
 			STAILQ_INSERT_TAIL(&q->parked, req, link);
 			continue;
 		}
@@ -130,7 +128,7 @@ refs_changed(void *arg, uint64_t first, uint64_t count, uint64_t value)
 			m->slack--;
 		qcow2_redo_append(&q->redo, &rec);
 		if (q->dirty_since_ms == 0)
-			q->dirty_since_ms = now_ms();
+			q->dirty_since_ms = qcow2_now_ms();
 	} else {
 		m->unlogged = true;
 	}
@@ -155,8 +153,8 @@ static const struct qcow2_refcount_ops refs_ops = {
 	.metadata = refs_metadata,
 };
 
-static int
-refs_write(struct qcow2 *q)
+int
+qcow2_refs_write(struct qcow2 *q)
 {
 	unsigned writes = 0;
 	int rc = qcow2_refcounts_write(q->meta->refs, &writes);
@@ -166,26 +164,26 @@ refs_write(struct qcow2 *q)
 }
 
 /* What could not be logged must be in the file before it is relied on. */
-static int
-refs_settle(struct qcow2 *q)
+int
+qcow2_refs_settle(struct qcow2 *q)
 {
 	int rc = 0;
 
 	if (q->meta->unlogged)
-		rc = refs_write(q);
+		rc = qcow2_refs_write(q);
 	if (rc == 0)
 		q->meta->unlogged = false;
 	return rc;
 }
 
-static int
-refs_drop(struct qcow2 *q, uint64_t first, uint64_t count, bool exclusive)
+int
+qcow2_refs_drop(struct qcow2 *q, uint64_t first, uint64_t count, bool exclusive)
 {
 	int rc;
 
 	rc = qcow2_refcounts_drop(q->meta->refs, first, count, exclusive);
 	if (rc == -EAGAIN) {
-		rc = refs_write(q);
+		rc = qcow2_refs_write(q);
 		if (rc == 0)
 			rc = qcow2_refcounts_drop(q->meta->refs, first, count,
 			    exclusive);
@@ -195,8 +193,8 @@ refs_drop(struct qcow2 *q, uint64_t first, uint64_t count, bool exclusive)
 }
 
 /* Room in the log for changes of our own; false: write back first. */
-static bool
-slack_take(struct qcow2 *q)
+bool
+qcow2_slack_take(struct qcow2 *q)
 {
 	bool ok;
 
@@ -208,8 +206,8 @@ slack_take(struct qcow2 *q)
 	return ok;
 }
 
-static void
-slack_give(struct qcow2 *q)
+void
+qcow2_slack_give(struct qcow2 *q)
 {
 	pthread_mutex_lock(&q->lock);
 	qcow2_redo_give(&q->redo, q->meta->slack);
@@ -272,19 +270,19 @@ run_reserve(struct qcow2 *q)
 	bool zero;
 	int rc;
 
-	if (!slack_take(q))
+	if (!qcow2_slack_take(q))
 		return -EAGAIN;
 	rc = qcow2_refcounts_reserve(q->meta->refs, q->run_target, &first,
 	    &count, &zero);
 	if (rc == -EAGAIN) {
-		rc = refs_write(q);
+		rc = qcow2_refs_write(q);
 		if (rc == 0)
 			rc = qcow2_refcounts_reserve(q->meta->refs,
 			    q->run_target, &first, &count, &zero);
 	}
 	if (rc == 0)
-		rc = refs_settle(q);
-	slack_give(q);
+		rc = qcow2_refs_settle(q);
+	qcow2_slack_give(q);
 	if (rc < 0)
 		return rc;
 
@@ -309,7 +307,7 @@ do_reserve(struct qcow2 *q)
 	rc = run_reserve(q);
 	pthread_mutex_lock(&q->lock);
 	if (rc == 0) {
-		unpark(q, QCOW2_NEED_RUN, 0, 0);
+		qcow2_unpark(q, QCOW2_NEED_RUN, 0, 0);
 		return;
 	}
 	/* What was freed but not written back may make room. */
@@ -317,7 +315,7 @@ do_reserve(struct qcow2 *q)
 		q->meta->want_round = true;
 		q->meta->swept = true;
 	} else {
-		unpark(q, QCOW2_NEED_RUN, 0, rc);
+		qcow2_unpark(q, QCOW2_NEED_RUN, 0, rc);
 		q->meta->swept = false;
 	}
 	q->meta->run_failed = true;
@@ -356,25 +354,25 @@ cluster_take(struct qcow2 *q, uint64_t *cluster, bool *zero)
 }
 
 /* Clusters that were taken and did not come into use. */
-static int
-do_abandoned(struct qcow2 *q)
+int
+qcow2_do_abandoned(struct qcow2 *q)
 {
 	struct qcow2_range r;
 	int rc = 0;
 
-	if (!slack_take(q))
+	if (!qcow2_slack_take(q))
 		return -EAGAIN;
 	pthread_mutex_lock(&q->lock);
 	while (rc == 0 && q->nr_abandoned > 0) {
 		r = q->abandoned[--q->nr_abandoned];
 		pthread_mutex_unlock(&q->lock);
-		rc = refs_drop(q, r.first, r.count, true);
+		rc = qcow2_refs_drop(q, r.first, r.count, true);
 		pthread_mutex_lock(&q->lock);
 	}
 	pthread_mutex_unlock(&q->lock);
 	if (rc == 0)
-		rc = refs_settle(q);
-	slack_give(q);
+		rc = qcow2_refs_settle(q);
+	qcow2_slack_give(q);
 	return rc;
 }
 
@@ -408,10 +406,10 @@ table_fill(struct qcow2 *q, uint64_t to, uint64_t from, bool zero)
 }
 
 /* Under 'lock'. */
-static void
-l1_set(struct qcow2 *q, uint64_t index, uint64_t entry)
+void
+qcow2_l1_set(struct qcow2 *q, uint64_t index, uint64_t entry)
 {
-	uint64_t block = index * sizeof(uint64_t) / L1_BLOCK;
+	uint64_t block = index * sizeof(uint64_t) / QCOW2_L1_BLOCK;
 
 	q->top->l1[index] = htobe64(entry);
 	if ((q->l1_dirty[block / 64] >> block % 64 & 1) == 0) {
@@ -443,7 +441,7 @@ table_commit(struct qcow2 *q, uint64_t index, uint64_t cluster, uint64_t old)
 		if (old != 0)
 			qcow2_overlap_remove(&q->overlap,
 			    old >> q->cluster_bits, 1);
-		l1_set(q, index, rec.entry);
+		qcow2_l1_set(q, index, rec.entry);
 		qcow2_redo_append(&q->redo, &rec);
 		qcow2_meta_dirty(q);
 	}
@@ -465,7 +463,7 @@ table_make(struct qcow2 *q, uint64_t index)
 	if ((old & QCOW2_COPIED) != 0 && (old & QCOW2_OFFSET_MASK) != 0)
 		return 0;
 	old &= QCOW2_OFFSET_MASK;
-	if (q->nr_l1_dirty >= MAX_L1)
+	if (q->nr_l1_dirty >= QCOW2_MAX_L1)
 		return -EAGAIN;
 	rc = cluster_take(q, &cluster, &zero);
 	if (rc < 0)
@@ -499,7 +497,7 @@ do_table(struct qcow2 *q)
 		return;
 	}
 	q->meta->swept = false;
-	unpark(q, QCOW2_NEED_TABLE, index, rc);
+	qcow2_unpark(q, QCOW2_NEED_TABLE, index, rc);
 }
 
 /*
@@ -542,7 +540,7 @@ do_autoclear(struct qcow2 *q)
 	pthread_mutex_lock(&q->lock);
 	if (rc == 0)
 		q->autoclear = false;
-	unpark(q, QCOW2_NEED_HEADER, 0, rc);
+	qcow2_unpark(q, QCOW2_NEED_HEADER, 0, rc);
 }
 
 /* Version 2 has no place to say so; writes have ended all the same. */
@@ -611,314 +609,6 @@ do_unpack(struct qcow2 *q)
 }
 
 /*
- * Rounds.
- */
-
-static int
-copy_compare(const void *a, const void *b)
-{
-	const struct qcow2_meta_copy *x = a, *y = b;
-
-	return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-static uint32_t
-l1_block_bytes(const struct qcow2 *q, uint64_t block)
-{
-	uint64_t all = ((uint64_t)q->top->h.l1_entries * sizeof(uint64_t) +
-	    SECTOR - 1) & ~(uint64_t)(SECTOR - 1);
-	uint64_t left = all - block * L1_BLOCK;
-
-	return left < L1_BLOCK ? (uint32_t)left : L1_BLOCK;
-}
-
-/* Under 'lock': copies of all that is dirty, in the order of the file. */
-static void
-round_copy(struct qcow2 *q)
-{
-	struct qcow2_slices *c = q->top->slices;
-	struct qcow2_meta *m = q->meta;
-	uint64_t block, blocks = (q->top->h.l1_entries * sizeof(uint64_t) +
-	    L1_BLOCK - 1) / L1_BLOCK;
-	char *to = m->copies;
-	unsigned i;
-
-	m->nr_copies = 0;
-	for (i = 0; i < c->nr; i++) {
-		if (!c->slice[i].dirty)
-			continue;
-		c->slice[i].dirty = false;
-		c->slice[i].writing = true;
-		m->copy[m->nr_copies++] = (struct qcow2_meta_copy){
-			.offset = qcow2_slice_offset(q->top, c->slice[i].key),
-			.data = c->slice[i].entries,
-			.bytes = (uint32_t)c->bytes,
-			.slice = &c->slice[i],
-		};
-	}
-	for (block = 0; q->nr_l1_dirty > 0 && block < blocks; block++) {
-		if ((q->l1_dirty[block / 64] >> block % 64 & 1) == 0)
-			continue;
-		q->l1_dirty[block / 64] &= ~(1ull << block % 64);
-		q->nr_l1_dirty--;
-		m->copy[m->nr_copies++] = (struct qcow2_meta_copy){
-			.offset = q->top->h.l1_offset + block * L1_BLOCK,
-			.data = (char *)q->top->l1 + block * L1_BLOCK,
-			.bytes = l1_block_bytes(q, block),
-			.block = block,
-		};
-	}
-	qsort(m->copy, m->nr_copies, sizeof(*m->copy), copy_compare);
-	for (i = 0; i < m->nr_copies; i++) {
-		memcpy(to, m->copy[i].data, m->copy[i].bytes);
-		m->copy[i].data = to;
-		to += m->copy[i].bytes;
-	}
-}
-
-/* Neighbours in the file are neighbours in memory. */
-static int
-round_write(struct qcow2 *q)
-{
-	struct qcow2_meta *m = q->meta;
-	const struct qcow2_meta_copy *first;
-	unsigned i = 0;
-	size_t bytes;
-	int rc = 0;
-
-	while (rc == 0 && i < m->nr_copies) {
-		first = &m->copy[i];
-		bytes = 0;
-		do
-			bytes += m->copy[i++].bytes;
-		while (i < m->nr_copies &&
-		    m->copy[i].offset == first->offset + bytes);
-		rc = file_pwrite(&q->top->file, first->data, bytes,
-		    first->offset);
-		atomic_fetch_add(&q->metadata_writes, 1);
-	}
-	return rc;
-}
-
-/* Steps 2 to 5.  0 or -errno; *sync: it was a sync that failed. */
-static int
-round_io(struct qcow2 *q, bool unsynced, bool *sync)
-{
-	int rc;
-
-	*sync = false;
-	rc = refs_write(q);
-	if (rc < 0)
-		return rc;
-	if (unsynced || q->meta->nr_copies > 0) {
-		*sync = true;
-		rc = file_sync(&q->top->file);
-		*sync = rc < 0;
-	}
-	if (rc < 0 || q->meta->nr_copies == 0)
-		return rc;
-	rc = round_write(q);
-	if (rc == 0) {
-		rc = file_sync(&q->top->file);
-		*sync = rc < 0;
-	}
-	return rc;
-}
-
-/* Under 'lock': what was copied is in the file, or dirty again. */
-static void
-round_settle(struct qcow2 *q, bool written)
-{
-	struct qcow2_meta *m = q->meta;
-	struct qcow2_slice *s;
-	unsigned i;
-
-	for (i = 0; i < m->nr_copies; i++) {
-		s = m->copy[i].slice;
-		if (s == NULL) {
-			if (!written)
-				l1_set(q, m->copy[i].block * L1_BLOCK /
-				    sizeof(uint64_t), be64toh(q->top->l1[
-				    m->copy[i].block * L1_BLOCK /
-				    sizeof(uint64_t)]));
-			continue;
-		}
-		s->writing = false;
-		s->dirty |= !written;
-		if (!qcow2_slice_busy(s))
-			q->top->slices->nr_busy--;
-	}
-	m->nr_copies = 0;
-}
-
-static void
-flushes_mark(struct qcow2 *q)
-{
-	struct qcow2_request *req;
-
-	STAILQ_FOREACH(req, &q->parked, link)
-		if (req->need == QCOW2_NEED_FLUSH)
-			req->covered = true;
-}
-
-static void
-flushes_answer(struct qcow2 *q, int error)
-{
-	struct qcow2_request_list list = STAILQ_HEAD_INITIALIZER(list);
-	struct qcow2_request *req;
-
-	STAILQ_CONCAT(&list, &q->parked);
-	while ((req = STAILQ_FIRST(&list)) != NULL) {
-		STAILQ_REMOVE_HEAD(&list, link);
-		if (!req->covered) {
-			STAILQ_INSERT_TAIL(&q->parked, req, link);
-			continue;
-		}
-		q->nr_need[QCOW2_NEED_FLUSH]--;
-		req->covered = false;
-		req->flushed = true;
-		req->wake_error = error;
-		qcow2_wake(req);
-	}
-}
-
-static bool
-log_frees(struct qcow2 *q, uint32_t end)
-{
-	uint32_t i;
-
-	for (i = qcow2_redo_tail(&q->redo); i != end; i++)
-		if (qcow2_redo_at(&q->redo, i)->type != QCOW2_REDO_REFCOUNT &&
-		    qcow2_redo_at(&q->redo, i)->freed != 0)
-			return true;
-	return false;
-}
-
-/* Under 'lock': everything up to 'end' is in the file. */
-static void
-round_retire(struct qcow2 *q, uint32_t end)
-{
-	qcow2_redo_retire(&q->redo, end);
-	q->meta->run_failed = false;
-	if (qcow2_redo_head(&q->redo) == end)
-		q->dirty_since_ms = 0;
-	else
-		q->dirty_since_ms = now_ms();
-	unpark(q, QCOW2_NEED_ROOM, 0, 0);
-}
-
-/* Under 'lock', which it lets go meanwhile. */
-static int
-do_round(struct qcow2 *q)
-{
-	struct qcow2_meta *m = q->meta;
-	uint64_t writes = atomic_load(&q->writes);
-	bool sync = false, wanted = m->want_round;
-	int rc = q->failed;
-
-	m->want_round = false;
-	m->round_end = qcow2_redo_head(&q->redo);
-	q->redo.nr_mapping = 0;
-	q->in_round = true;
-	round_copy(q);
-	flushes_mark(q);
-	pthread_mutex_unlock(&q->lock);
-	if (rc == 0)
-		rc = round_io(q, atomic_load(&q->synced) != writes, &sync);
-	pthread_mutex_lock(&q->lock);
-
-	q->in_round = false;
-	if (rc < 0 && sync)
-		q->failed = rc;
-	round_settle(q, rc == 0);
-	flushes_answer(q, rc);
-	if (rc < 0) {
-		/* Still to be written; not at once, but by the next flush. */
-		q->redo.nr_mapping++;
-		q->dirty_since_ms = now_ms();
-		m->stuck = true;
-		unpark(q, QCOW2_NEED_ROOM, ANY, rc);
-		if (wanted) {
-			unpark(q, QCOW2_NEED_RUN, ANY, rc);
-			unpark(q, QCOW2_NEED_TABLE, ANY, rc);
-			m->swept = false;
-		}
-		return rc;
-	}
-	m->stuck = false;
-	if (atomic_load(&q->synced) < writes)
-		atomic_store(&q->synced, writes);
-	if (log_frees(q, m->round_end)) {
-		q->epoch ^= 1;
-		atomic_store(&q->draining, true);
-	} else {
-		round_retire(q, m->round_end);
-	}
-	return 0;
-}
-
-/* Give back what one record freed, on its account. */
-static int
-free_record(struct qcow2 *q, uint32_t position)
-{
-	struct qcow2_redo_record *rec = qcow2_redo_at(&q->redo, position);
-	uint64_t first, count = rec->count, bytes, freed = rec->freed;
-	unsigned room = qcow2_redo_cost(freed, rec->count) - 1;
-	struct qcow2_meta *m = q->meta;
-	int rc;
-
-	if (rec->type == QCOW2_REDO_REFCOUNT || freed == 0)
-		return 0;
-	first = (freed & QCOW2_OFFSET_MASK) >> q->cluster_bits;
-	if ((freed & QCOW2_COMPRESSED) != 0) {
-		qcow2_compressed_range(&q->top->h, freed, &first, &bytes);
-		count = ((first + bytes - 1) >> q->cluster_bits) -
-		    (first >> q->cluster_bits) + 1;
-		first >>= q->cluster_bits;
-	}
-	m->slack = room;
-	m->account = (uint64_t)position + 1;
-	rc = refs_drop(q, first, count, (freed & QCOW2_COPIED) != 0 &&
-	    (freed & QCOW2_COMPRESSED) == 0);
-	m->account = 0;
-	if (rc == 0)
-		rc = refs_settle(q);
-	/* Done, or partly: its room is used, or wanted again. */
-	pthread_mutex_lock(&q->lock);
-	if (rc == 0) {
-		rec->freed = 0;
-		qcow2_redo_give(&q->redo, m->slack);
-	}
-	m->slack = 0;
-	pthread_mutex_unlock(&q->lock);
-	return rc;
-}
-
-/* Step 6, when no I/O goes to what was replaced any more. */
-static int
-do_free(struct qcow2 *q)
-{
-	struct qcow2_meta *m = q->meta;
-	uint32_t i = qcow2_redo_tail(&q->redo);
-	int rc = 0;
-
-	atomic_store(&q->draining, false);
-	pthread_mutex_unlock(&q->lock);
-	for (; rc == 0 && i != m->round_end; i++)
-		rc = free_record(q, i);
-	pthread_mutex_lock(&q->lock);
-	if (rc == 0) {
-		round_retire(q, m->round_end);
-	} else {
-		q->redo.nr_mapping++;
-		q->dirty_since_ms = now_ms();
-		m->stuck = true;
-		unpark(q, QCOW2_NEED_ROOM, ANY, rc);
-	}
-	return rc;
-}
-
-/*
  * The thread.
  */
 
@@ -930,7 +620,7 @@ round_due(const struct qcow2 *q)
 	if (q->dirty_since_ms == 0)
 		return false;
 	return q->nr_need[QCOW2_NEED_ROOM] > 0 || crowded(q) ||
-	    now_ms() - q->dirty_since_ms >= MAX_AGE_MS;
+	    qcow2_now_ms() - q->dirty_since_ms >= MAX_AGE_MS;
 }
 
 static bool
@@ -951,14 +641,14 @@ meta_step(struct qcow2 *q)
 	int rc;
 
 	if (draining && atomic_load(&q->inflight[q->epoch ^ 1]) == 0) {
-		do_free(q);
+		qcow2_do_free(q);
 	} else if (!STAILQ_EMPTY(&q->unpack) &&
 	    (m->unpack_turn = !m->unpack_turn)) {
 		do_unpack(q);
 	} else if (q->corrupt && !m->corrupt_told) {
 		do_corrupt(q);
 	} else if (!draining && round_due(q)) {
-		do_round(q);
+		qcow2_do_round(q);
 	} else if (!STAILQ_EMPTY(&q->unpack)) {
 		do_unpack(q);
 	} else if (m->want_round || (draining && m->swept)) {
@@ -972,10 +662,10 @@ meta_step(struct qcow2 *q)
 		do_reserve(q);
 	} else if (q->nr_need[QCOW2_NEED_ROOM] > 0 &&
 	    q->top->slices->nr_busy < q->max_busy) {
-		unpark(q, QCOW2_NEED_ROOM, 0, 0);
+		qcow2_unpark(q, QCOW2_NEED_ROOM, 0, 0);
 	} else if (q->nr_abandoned > 0 && !m->stuck) {
 		pthread_mutex_unlock(&q->lock);
-		rc = do_abandoned(q);
+		rc = qcow2_do_abandoned(q);
 		pthread_mutex_lock(&q->lock);
 		m->want_round = rc == -EAGAIN;
 	} else {
@@ -1006,8 +696,8 @@ meta_sleep(struct qcow2 *q)
 }
 
 /* It does nothing until 'paused' is taken back. */
-static void
-meta_pause(struct qcow2 *q)
+void
+qcow2_meta_pause(struct qcow2 *q)
 {
 	pthread_mutex_lock(&q->lock);
 	q->meta->paused = true;
@@ -1016,8 +706,8 @@ meta_pause(struct qcow2 *q)
 	pthread_mutex_unlock(&q->lock);
 }
 
-static void
-meta_go_on(struct qcow2 *q)
+void
+qcow2_meta_go_on(struct qcow2 *q)
 {
 	pthread_mutex_lock(&q->lock);
 	q->meta->paused = false;
@@ -1032,9 +722,12 @@ meta_main(void *arg)
 	struct qcow2_meta *m = q->meta;
 
 	pthread_mutex_lock(&q->lock);
-	while (!m->stop)
+	while (!m->stop) {
 		if (m->paused || !meta_step(q))
 			meta_sleep(q);
+		else if (q->failed == 0)
+			q->failed = q->top->file.sync_error;
+	}
 	pthread_mutex_unlock(&q->lock);
 	return NULL;
 }
@@ -1083,7 +776,7 @@ meta_alloc(struct qcow2 *q, char why[WHY_MAX])
 	}
 	if (rc < 0)
 		return rc;
-	copies = q->img.readonly ? 0 : q->max_busy + MAX_L1;
+	copies = q->img.readonly ? 0 : q->max_busy + QCOW2_MAX_L1;
 	m->packed = aligned_alloc(4096, (largest + 3 * 4096) & ~4095ul);
 	m->unpacked = aligned_alloc(4096, (largest + 4095) & ~4095ul);
 	m->buffer = aligned_alloc(4096, BUFFER);
@@ -1149,308 +842,3 @@ qcow2_meta_close(struct qcow2 *q)
 	q->meta = NULL;
 }
 
-/*
- * Activate: what holds metadata, and the log of a predecessor.
- */
-
-static int
-overlap_build(struct qcow2 *q, char why[WHY_MAX])
-{
-	struct qcow2_header *h = &q->top->h;
-	uint64_t table, l1_clusters = (h->l1_entries * sizeof(uint64_t) +
-	    q->cluster_size - 1) >> q->cluster_bits;
-	const char *path = q->top->file.path;
-	uint32_t i;
-	int rc;
-
-	rc = qcow2_overlap_add(&q->overlap, 0, 1);
-	if (rc == 0)
-		rc = qcow2_overlap_add(&q->overlap, h->l1_offset >>
-		    q->cluster_bits, l1_clusters);
-	if (rc == 0 && h->nr_snapshots > 0)
-		rc = qcow2_overlap_add(&q->overlap, h->snapshots_offset >>
-		    q->cluster_bits, 1);
-	for (i = 0; i < h->l1_entries && rc == 0; i++) {
-		table = (be64toh(q->top->l1[i]) & QCOW2_OFFSET_MASK) >>
-		    q->cluster_bits;
-		if (table == 0)
-			continue;
-		if (qcow2_overlap_hit(&q->overlap, table, 1)) {
-			why_set(why, "open %.200s for writing: L1 entry %u "
-			    "points to cluster %llu, which holds other "
-			    "metadata; run 'qemu-img check' on it, or attach "
-			    "it read-only", path, i,
-			    (unsigned long long)table);
-			return -EUCLEAN;
-		}
-		rc = qcow2_overlap_add(&q->overlap, table, 1);
-	}
-	if (rc < 0 || q->meta->no_memory) {
-		why_set(why, "open %.200s: out of memory", path);
-		rc = -ENOMEM;
-	}
-	return rc;
-}
-
-/* A slice for the replay, read if need be. */
-static int
-replay_slice(struct qcow2 *q, uint64_t cluster, struct qcow2_slice **sp)
-{
-	uint64_t key = qcow2_slice_key(q->top, cluster);
-	struct qcow2_slices *c = q->top->slices;
-	struct qcow2_slice *s;
-	int rc;
-
-	if ((qcow2_l1_entry(q->top, cluster) & QCOW2_OFFSET_MASK) == 0)
-		return -EPROTO;
-	s = qcow2_slices_find(c, key);
-	if (s == NULL) {
-		s = qcow2_slices_claim(c, key);
-		if (s == NULL)
-			return -EPROTO;
-		rc = file_pread(&q->top->file, s->entries, c->bytes,
-		    qcow2_slice_offset(q->top, key));
-		s->loading = false;
-		if (rc < 0) {
-			qcow2_slices_drop(c, s);
-			return rc;
-		}
-	}
-	if (!qcow2_slice_busy(s))
-		c->nr_busy++;
-	s->dirty = true;
-	*sp = s;
-	return 0;
-}
-
-static int
-replay_l2(struct qcow2 *q, const struct qcow2_redo_record *rec)
-{
-	struct qcow2_slice *s;
-	uint64_t *words, entry = rec->entry;
-	uint32_t i;
-	int rc;
-
-	for (i = 0; i < rec->count; i++) {
-		rc = replay_slice(q, rec->where + i, &s);
-		if (rc < 0)
-			return rc;
-		words = qcow2_entry(q->top, s, rec->where + i);
-		words[0] = htobe64(entry);
-		if (q->extended)
-			words[1] = htobe64(rec->bitmap);
-		if ((entry & QCOW2_OFFSET_MASK) != 0)
-			entry += q->cluster_size;
-	}
-	return 0;
-}
-
-static int
-replay_refcount(struct qcow2 *q, const struct qcow2_redo_record *rec)
-{
-	uint32_t account = (uint32_t)rec->freed - 1;
-	int rc;
-
-	rc = qcow2_refcounts_set(q->meta->refs, rec->where, rec->count,
-	    rec->entry);
-	if (rc == -EAGAIN) {
-		rc = refs_write(q);
-		if (rc == 0)
-			rc = qcow2_refcounts_set(q->meta->refs, rec->where,
-			    rec->count, rec->entry);
-	}
-	if (rc == 0 && rec->freed != 0 && account -
-	    qcow2_redo_tail(&q->redo) < QCOW2_REDO_RECORDS)
-		qcow2_redo_at(&q->redo, account)->freed = 0;
-	return rc;
-}
-
-static int
-replay_record(struct qcow2 *q, const struct qcow2_redo_record *rec)
-{
-	uint64_t clusters = (q->top->h.size + q->cluster_size - 1) >>
-	    q->cluster_bits;
-
-	switch (rec->type) {
-	case QCOW2_REDO_L2:
-		if (rec->where >= clusters ||
-		    rec->count > clusters - rec->where)
-			return -EPROTO;
-		q->redo.nr_mapping++;
-		return replay_l2(q, rec);
-	case QCOW2_REDO_L1:
-		if (rec->where >= q->top->h.l1_entries)
-			return -EPROTO;
-		q->redo.nr_mapping++;
-		l1_set(q, rec->where, rec->entry);
-		return 0;
-	case QCOW2_REDO_REFCOUNT:
-		return replay_refcount(q, rec);
-	}
-	return -EPROTO;
-}
-
-/* Into the caches, as it was in the predecessor's; written as usual. */
-static int
-meta_replay(struct qcow2 *q, char why[WHY_MAX])
-{
-	uint32_t i, head = qcow2_redo_head(&q->redo);
-	int rc = 0;
-
-	q->meta->replaying = true;
-	for (i = qcow2_redo_tail(&q->redo); rc == 0 && i != head; i++)
-		rc = replay_record(q, qcow2_redo_at(&q->redo, i));
-	q->meta->replaying = false;
-	if (rc == 0 && i != qcow2_redo_tail(&q->redo))
-		q->dirty_since_ms = now_ms();
-	if (rc < 0)
-		why_set(why, "redo the last changes of %.200s, whose disk "
-		    "process died: %s; check it with 'qemu-img check -r all' "
-		    "before it is used", q->top->file.path, strerror(-rc));
-	return rc;
-}
-
-static void
-meta_reset(struct qcow2 *q)
-{
-	struct qcow2_slices *c = q->top->slices;
-	unsigned i;
-
-	for (i = 0; i < c->nr; i++)
-		c->slice[i].dirty = c->slice[i].writing = false;
-	qcow2_slices_clear(c);
-	memset(q->l1_dirty, 0, q->l1_dirty_bytes);
-	q->nr_l1_dirty = q->nr_abandoned = 0;
-	q->dirty_since_ms = 0;
-	q->failed = 0;
-	q->corrupt = false;
-	q->epoch = 0;
-	atomic_store(&q->draining, false);
-	atomic_store(&q->writes, 0);
-	atomic_store(&q->synced, 0);
-	qcow2_overlap_clear(&q->overlap);
-	q->meta->want_round = q->meta->stuck = q->meta->reserving = false;
-	q->meta->run_failed = q->meta->swept = q->meta->unlogged = false;
-	q->meta->corrupt_told = q->meta->no_memory = false;
-	q->meta->unpacked_layer = NULL;
-}
-
-static int
-meta_activate_rw(struct qcow2 *q, char why[WHY_MAX])
-{
-	int rc, redo;
-
-	rc = qcow2_refcounts_load(q->meta->refs, why);
-	if (rc < 0)
-		return rc;
-	redo = qcow2_redo_open(&q->redo, q->img.redo, q->cluster_bits);
-	if (redo < 0) {
-		why_set(why, "open %.200s: %s", q->top->file.path,
-		    redo == -ENOMEM ? "out of memory" : "the page file holds "
-		    "no log of this image; detach the disk and attach it "
-		    "again");
-		return redo;
-	}
-	if (redo > 0)
-		rc = meta_replay(q, why);
-	if (rc == 0)
-		rc = overlap_build(q, why);
-	if (rc < 0)
-		qcow2_redo_close(&q->redo);
-	else
-		q->autoclear = q->top->h.autoclear != 0;
-	return rc;
-}
-
-int
-qcow2_meta_activate(struct qcow2 *q, char why[WHY_MAX])
-{
-	int rc = 0;
-
-	meta_reset(q);
-	if (!q->img.readonly)
-		rc = meta_activate_rw(q, why);
-	if (rc < 0)
-		meta_reset(q);
-	else
-		meta_go_on(q);
-	return rc;
-}
-
-/*
- * Deactivate.
- */
-
-/* Rounds until nothing is left to write. */
-static int
-meta_write_all(struct qcow2 *q)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&q->lock);
-	do {
-		rc = do_round(q);
-		if (rc == 0 && atomic_load(&q->draining))
-			rc = do_free(q);
-	} while (rc == 0 && (q->redo.nr_mapping > 0 ||
-	    qcow2_redo_head(&q->redo) != qcow2_redo_tail(&q->redo)));
-	pthread_mutex_unlock(&q->lock);
-	return rc;
-}
-
-static int
-runs_return(struct qcow2 *q)
-{
-	struct qcow2_run *run = q->redo.page->run;
-	uint64_t first, count;
-	int rc = 0, i;
-
-	for (i = 0; i < (int)QCOW2_RUNS && rc == 0; i++) {
-		if (run[i].next >= run[i].end)
-			continue;
-		if (!slack_take(q))
-			return -EAGAIN;
-		first = run[i].next;
-		count = run[i].end - first;
-		/* A death here leaks them; the other way round it would */
-		/* let them be used without a refcount. */
-		run[i].end = 0;
-		rc = refs_drop(q, first, count, true);
-		if (rc == 0)
-			rc = refs_settle(q);
-		slack_give(q);
-	}
-	return rc;
-}
-
-int
-qcow2_meta_deactivate(struct qcow2 *q, char why[WHY_MAX])
-{
-	int rc = 0;
-
-	meta_pause(q);
-	if (q->img.readonly) {
-		meta_reset(q);
-		return 0;
-	}
-	rc = meta_write_all(q);
-	if (rc == 0)
-		rc = do_abandoned(q);
-	if (rc == 0)
-		rc = runs_return(q);
-	if (rc == 0)
-		rc = meta_write_all(q);
-	if (rc == 0)
-		rc = qcow2_refcounts_trim(q->meta->refs);
-	if (rc == 0)
-		rc = file_sync(&q->top->file);
-	if (rc < 0)
-		why_set(why, "write back the metadata of %.200s: %s; what the "
-		    "guest wrote last may be lost, see the kernel log (dmesg) "
-		    "and run 'qemu-img check' on the image",
-		    q->top->file.path, strerror(-rc));
-	qcow2_redo_reset(&q->redo);
-	qcow2_redo_close(&q->redo);
-	meta_reset(q);
-	return rc;
-}

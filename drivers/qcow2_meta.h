@@ -13,6 +13,9 @@
 #include "drivers/qcow2.h"
 
 #define QCOW2_REFCOUNT_CACHE (512u << 10)	/* bytes */
+#define QCOW2_L1_BLOCK       4096u	/* bytes; what is written of L1 */
+#define QCOW2_MAX_L1         64u	/* changed blocks */
+#define QCOW2_ANY            UINT64_MAX
 
 /* What a round writes: a slice or a block of the L1 table. */
 struct qcow2_meta_copy {
@@ -73,5 +76,44 @@ void qcow2_meta_dirty(struct qcow2 *q);
 
 /* Likewise: the image contradicts itself; writes have an end. */
 void qcow2_mark_corrupt(struct qcow2 *q);
+
+/*
+ * Parts of the thread's work.  All but the last four without the lock.
+ *
+ * Write refcounts; drop references, writing first if there is no room for
+ * it; write what could not be logged.  0 or -errno.
+ */
+int  qcow2_refs_write(struct qcow2 *q);
+int  qcow2_refs_drop(struct qcow2 *q, uint64_t first, uint64_t count,
+         bool exclusive);
+int  qcow2_refs_settle(struct qcow2 *q);
+
+/* Room in the log for changes of our own; false: write back first. */
+bool qcow2_slack_take(struct qcow2 *q);
+void qcow2_slack_give(struct qcow2 *q);
+
+/* Give back what was taken and did not come into use. */
+int  qcow2_do_abandoned(struct qcow2 *q);
+
+/* The thread does nothing between these two. */
+void qcow2_meta_pause(struct qcow2 *q);
+void qcow2_meta_go_on(struct qcow2 *q);
+
+uint64_t qcow2_now_ms(void);		/* of CLOCK_MONOTONIC */
+
+/* Change an L1 entry; to be written. */
+void qcow2_l1_set(struct qcow2 *q, uint64_t index, uint64_t entry);
+
+/* Those who wait for this (and 'arg', or QCOW2_ANY) go on, or fail. */
+void qcow2_unpark(struct qcow2 *q, enum qcow2_need need, uint64_t arg,
+         int error);
+
+/*
+ * A round up to step 5, and step 6; both let the lock go meanwhile.  When
+ * q->draining is set after the first, the second is due once no I/O is in
+ * flight in the old epoch.  0 or -errno, what was not written being dirty.
+ */
+int  qcow2_do_round(struct qcow2 *q);
+int  qcow2_do_free(struct qcow2 *q);
 
 #endif

@@ -30,10 +30,10 @@
 			/* QCOW2_SUB_IOV is for 2 * 16 pieces of zeroes */
 #define MAX_GROUPS 64u	/* discarded before others get the lock */
 
-enum write_class { PLAIN, IN_PLACE, FRESH, REPLACE };
+enum write_kind { PLAIN, IN_PLACE, FRESH, REPLACE };
 
 struct plan {
-	enum write_class    class;
+	enum write_kind     kind;
 	struct qcow2_slice *slice;
 	uint64_t cluster;		/* guest cluster of the first byte */
 	uint64_t in;			/* bytes into it */
@@ -249,10 +249,10 @@ plan_group(struct qcow2 *q, struct plan *p, uint64_t max)
 
 	p->bytes = q->cluster_size - p->in;
 	p->count = 1;
-	while (p->class != IN_PLACE && p->bytes < max) {
+	while (p->kind != IN_PLACE && p->bytes < max) {
 		cluster = p->cluster + p->count;
 		if (qcow2_slice_key(q->top, cluster) != p->slice->key ||
-		    classify(q, p->slice, cluster, 0, 1) != (int)p->class)
+		    classify(q, p->slice, cluster, 0, 1) != (int)p->kind)
 			break;
 		p->bytes += q->cluster_size;
 		p->count++;
@@ -275,7 +275,7 @@ plan_cut(const struct qcow2 *q, struct plan *p, uint32_t count)
 static void
 plan_edges(const struct qcow2 *q, struct plan *p, bool zero)
 {
-	uint64_t unit = p->class == REPLACE ? q->cluster_size :
+	uint64_t unit = p->kind == REPLACE ? q->cluster_size :
 	    1ull << q->unit_bits;
 	uint64_t end = p->in + p->bytes;	/* from the first cluster */
 	uint64_t last = p->cluster + p->count - 1;
@@ -287,10 +287,10 @@ plan_edges(const struct qcow2 *q, struct plan *p, bool zero)
 	    p->in);
 	p->tail_zero = reads_zero(q, p->slice, last, last_in + 1,
 	    last_in + 1 + p->tail);
-	if ((p->head_zero && zero) || (p->class == IN_PLACE &&
+	if ((p->head_zero && zero) || (p->kind == IN_PLACE &&
 	    unit_allocated(q, p->slice, p->cluster, p->in)))
 		p->head = 0;
-	if ((p->tail_zero && zero) || (p->class == IN_PLACE &&
+	if ((p->tail_zero && zero) || (p->kind == IN_PLACE &&
 	    unit_allocated(q, p->slice, last, last_in)))
 		p->tail = 0;
 }
@@ -326,7 +326,7 @@ plan_conflicts(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 	LIST_FOREACH(a, &q->allocs, link) {
 		if (p->cluster - a->guest >= a->count)
 			continue;
-		if (p->class == FRESH && !a->in_place) {
+		if (p->kind == FRESH && !a->in_place) {
 			p->join = a;
 			p->host = a->host + (p->cluster - a->guest) *
 			    q->cluster_size;
@@ -335,7 +335,7 @@ plan_conflicts(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 		}
 		plan_edges(q, p, p->join != NULL && a->zero);
 		if (a->joinable && p->head == 0 && p->tail == 0 &&
-		    p->class != REPLACE)
+		    p->kind != REPLACE)
 			continue;
 		STAILQ_INSERT_TAIL(&a->waiters, req, link);
 		return false;
@@ -387,7 +387,7 @@ plan_bounce(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 static unsigned
 plan_room(const struct plan *p)
 {
-	return p->class == REPLACE ? 4 * p->count : p->count;
+	return p->kind == REPLACE ? 4 * p->count : p->count;
 }
 
 static bool
@@ -399,7 +399,7 @@ plan_alloc(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 	    DATA_IOV));
 	if (!plan_conflicts(q, req, p))
 		return false;
-	if (p->class == IN_PLACE) {
+	if (p->kind == IN_PLACE) {
 		p->host = host_of(q, p->slice, p->cluster);
 		if (qcow2_overlap_hit(&q->overlap, p->host >>
 		    q->cluster_bits, 1))
@@ -412,7 +412,7 @@ plan_alloc(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 			return false;
 		}
 		p->host = run->next << q->cluster_bits;
-		plan_edges(q, p, run->zero && p->class == FRESH);
+		plan_edges(q, p, run->zero && p->kind == FRESH);
 	}
 	if (!plan_bounce(q, req, p))
 		return false;
@@ -427,7 +427,7 @@ static bool
 plan_write(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 {
 	uint64_t to;
-	int class;
+	int kind;
 
 	memset(p, 0, sizeof(*p));
 	p->cluster = req->next >> q->cluster_bits;
@@ -440,11 +440,11 @@ plan_write(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 	to = p->in + (req->end - req->next);
 	if (to > q->cluster_size)
 		to = q->cluster_size;
-	class = classify(q, p->slice, p->cluster, p->in, to);
-	if (class < 0)
+	kind = classify(q, p->slice, p->cluster, p->in, to);
+	if (kind < 0)
 		return plan_corrupt(q, req);
-	p->class = (enum write_class)class;
-	return class == PLAIN ? plan_plain(q, req, p) : plan_alloc(q, req, p);
+	p->kind = (enum write_kind)kind;
+	return kind == PLAIN ? plan_plain(q, req, p) : plan_alloc(q, req, p);
 }
 
 /*
@@ -509,13 +509,13 @@ alloc_begin(struct qcow2 *q, const struct plan *p)
 	a->guest = p->cluster;
 	a->host = p->host;
 	a->count = p->count;
-	a->in_place = p->class == IN_PLACE;
+	a->in_place = p->kind == IN_PLACE;
 	a->failed = false;
 	a->users = 0;
 	a->slice = p->slice;
 	a->zero = !a->in_place && run[0].zero;
 	a->joinable = p->head == 0 && p->tail == 0 && (a->in_place ||
-	    (p->class == FRESH && (q->extended ||
+	    (p->kind == FRESH && (q->extended ||
 	    (a->zero && plan_all_zero(q, p)))));
 	slice_add_writer(q, a->slice);
 	LIST_INSERT_HEAD(&q->allocs, a, link);
@@ -772,17 +772,17 @@ alloc_start(struct qcow2_sub *sub, const struct plan *p)
 static struct qcow2_sub *
 write_take(struct qcow2 *q, struct qcow2_request *req, const struct plan *p)
 {
-	struct qcow2_sub *sub = qcow2_sub_get(req, p->class == PLAIN ?
+	struct qcow2_sub *sub = qcow2_sub_get(req, p->kind == PLAIN ?
 	    QCOW2_SUB_PLAIN : QCOW2_SUB_ALLOC);
 
-	if (p->class == PLAIN) {
+	if (p->kind == PLAIN) {
 		qcow2_epoch_enter(q, sub);
 		return sub;
 	}
 	sub->alloc = p->join != NULL ? p->join : alloc_begin(q, p);
 	sub->alloc->users++;
 	sub->room = plan_room(p);
-	sub->whole = p->class == REPLACE;
+	sub->whole = p->kind == REPLACE;
 	sub->head = p->head;
 	sub->tail = p->tail;
 	sub->bounce = NULL;
@@ -811,7 +811,7 @@ qcow2_write_piece(struct qcow2_request *req)
 	sub = write_take(q, req, &p);
 	pthread_mutex_unlock(&q->lock);
 
-	if (p.class == PLAIN) {
+	if (p.kind == PLAIN) {
 		qcow2_sub_cut(sub, p.bytes);
 		qcow2_sub_submit(sub, IO_WRITE, q->top->file.fd,
 		    p.host + p.in);

@@ -116,6 +116,7 @@ raw_activate(struct image *img, char why[WHY_MAX])
 	if (rc < 0)
 		return rc;
 
+	r->file.sync_error = 0;
 	/* Before the lock was ours somebody may have resized it. */
 	rc = raw_read_size(r, why);
 	if (rc < 0)
