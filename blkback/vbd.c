@@ -514,8 +514,8 @@ offer(struct vbd *v)
 		}
 		if (v->now.image == IMAGE_FAILED)
 			v->now.image = IMAGE_NONE;
-		else if (strcmp(v->spec, v->open.spec) != 0 ||
-		    v->readonly != v->open.readonly)
+		else if (!v->adopting && (strcmp(v->spec, v->open.spec) != 0 ||
+		    v->readonly != v->open.readonly))
 			vbd_close_process(v);
 	}
 	if (v->now.link == LINK_FAILED)

@@ -78,6 +78,7 @@ static void redo_lost(struct vbd *v);
 static int watch_process(struct vbd *v);
 static void process_lost(struct vbd *v, const char *what);
 static uint32_t pick_uid(struct supervisor *sup);
+static void prepare_open(struct vbd *v);
 
 /* How many deaths there were in the last minute, with this one. */
 static unsigned
@@ -213,9 +214,12 @@ redo_after_closing(struct vbd *v)
 {
 	int rc;
 
-	/* What we did not tell it ourselves, we do not know to be true. */
-	if (v->orphan || v->open.spec[0] == '\0' ||
-	    v->redo_tries >= REDO_TRIES || !redo_left(v))
+	/* What an orphan says of itself, we do not know to be true. */
+	if (v->orphan || v->redo_tries >= REDO_TRIES || !redo_left(v))
+		return false;
+	if (v->open.spec[0] == '\0' && v->claimed)
+		prepare_open(v);	/* it died before it was heard of */
+	if (v->open.spec[0] == '\0')
 		return false;
 	v->redo_tries++;
 	v->uid = pick_uid(v->sup);
@@ -384,6 +388,26 @@ read_page(struct vbd *v)
 	return connected;
 }
 
+/* What the process is going to be told of the disk. */
+static void
+prepare_open(struct vbd *v)
+{
+	struct message_open *o = &v->open;
+
+	memset(o, 0, sizeof(*o));
+	o->domid = v->domid;
+	o->devid = v->devid;
+	o->readonly = v->readonly;
+	/* A toolstack's disk may still be in use at a migration's source. */
+	o->activate = v->by_hand;
+	o->uid = v->uid;
+	o->discard = v->discard;
+	o->resume = v->resume;
+	snprintf(o->uuid, sizeof(o->uuid), "%s", v->uuid);
+	snprintf(o->backend, sizeof(o->backend), "%s", v->path);
+	snprintf(o->spec, sizeof(o->spec), "%s", v->spec);
+}
+
 static void
 start_process(struct vbd *v)
 {
@@ -393,6 +417,7 @@ start_process(struct vbd *v)
 	v->redoing = false;
 	v->redo_tries = 0;
 	v->uid = pick_uid(v->sup);
+	prepare_open(v);
 	rc = process_spawn(&v->proc, v->sup->opt.run_dir,
 	    v->sup->opt.backing_root, v->domid, v->devid);
 	if (rc < 0) {
@@ -470,24 +495,10 @@ vbd_redo(struct vbd *v)
 static void
 send_open(struct vbd *v)
 {
-	struct message_open *o = &v->open;
 	struct message m;
 
-	memset(o, 0, sizeof(*o));
-	o->domid = v->domid;
-	o->devid = v->devid;
-	o->readonly = v->readonly;
-	/* A toolstack's disk may still be in use at a migration's source. */
-	o->activate = v->by_hand;
-	o->uid = v->uid;
-	o->discard = v->discard;
-	o->resume = v->resume;
-	snprintf(o->uuid, sizeof(o->uuid), "%s", v->uuid);
-	snprintf(o->backend, sizeof(o->backend), "%s", v->path);
-	snprintf(o->spec, sizeof(o->spec), "%s", v->spec);
-
 	message_init(&m, MSG_OPEN);
-	m.u.open = *o;
+	m.u.open = v->open;
 	tell(v, &m);
 }
 
@@ -617,6 +628,7 @@ adopt_successor(struct vbd *v, const struct message *m)
 	v->resume = RESUME_REPLAY;
 	if (h->phase == PHASE_EMPTY) {
 		v->uid = pick_uid(v->sup);
+		prepare_open(v);
 		send_open(v);
 		return true;
 	}

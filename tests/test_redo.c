@@ -147,6 +147,27 @@ test_both_killed(void **state)
 	assert_int_equal(told(r, XVDB, "OPEN"), 2);
 }
 
+/* ... and the guest does not wait for the next ones. */
+static void
+test_both_killed_and_offered(void **state)
+{
+	struct rig *r = *state;
+	pid_t pid;
+
+	attach_b(r, ATTACH_B("null:redo"));
+	fe_state(r, XVDB, 6);
+	await_state(r, by_hand(XVDB), 6);
+	pid = disk_pid(r, XVDB);
+	rig_signal(r, SIGKILL);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	fe_state(r, XVDB, 1);
+	rig_start(r);
+	fe_connect(r, "ringback", XVDB);
+	assert_int_equal(told(r, XVDB, REDO), 1);
+	assert_int_equal(told(r, XVDB, "OPEN"), 2);
+	assert_int_equal(told(r, XVDB, "CLOSE"), 0);
+}
+
 /* A connection that cannot be taken up is one thing, the image another. */
 static void
 test_connection_refused(void **state)
@@ -173,6 +194,7 @@ main(void)
 		RIG_TEST(test_while_it_is_destroyed),
 		RIG_TEST(test_tries_are_counted),
 		RIG_TEST(test_both_killed),
+		RIG_TEST(test_both_killed_and_offered),
 		RIG_TEST(test_connection_refused),
 	};
 

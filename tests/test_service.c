@@ -260,7 +260,7 @@ test_descriptors(void **state)
 static int
 run(struct rig *r, const char *arguments)
 {
-	char cmd[256];
+	char cmd[1024];
 	int status;
 
 	/* One that does not end by itself has not understood. */
