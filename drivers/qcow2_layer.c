@@ -520,10 +520,10 @@ chain_check_place(const struct chain *c, int fd, const char *path,
 		layer_say(c->why, path, depth, "a backing file must lie below "
 		    "%.100s%s, and this one is %.160s; move it, or allow its "
 		    "folder with ringbackd --backing-root",
-		    first == NULL ? "a folder of backing-roots" : first,
+		    first == NULL ? "a folder of --backing-root" : first,
 		    c->opt->backing_roots != NULL && first != NULL &&
 		    c->opt->backing_roots[1] != NULL ? " or another folder of "
-		    "backing-roots" : "", real);
+		    "--backing-root" : "", real);
 	}
 	free(real);
 	return rc;

@@ -146,7 +146,7 @@ test_places(void **state)
 	opens("link", false);
 	run("rm b; ln -s out/b b");
 	refused("link", false, -EPERM, "/b|layer 1 of the chain|/in,|/out/b|"
-	    "backing-roots");
+	    "backing-root");
 
 	/* By a link, by .., by a name that only begins the same. */
 	run("ln -sf ../out/b in/l");
@@ -171,7 +171,7 @@ test_places(void **state)
 		fail_msg("%s", why);
 	chain_close();
 	assert_int_equal(chain_open_roots("in/a", false, none), -EPERM);
-	says("/out/b|layer 1|a folder of backing-roots");
+	says("/out/b|layer 1|a folder of --backing-root|/out/b");
 	folder[1][0] = '\0';
 	assert_int_equal(chain_open_roots("in/a", false, roots), -EPERM);
 	says("/out/b|layer 1|nonexistent or another folder|/out/b");
@@ -394,6 +394,7 @@ qemu_start(const char *options)
 	FILE *f;
 	int i;
 
+	run("rm -f out");		/* of the one before */
 	snprintf(command, sizeof(command), "cd %s && qemu-io %s >out 2>&1",
 	    dir, options);
 	f = popen(command, "we");

@@ -650,6 +650,7 @@ qemu_start(const char *options, const char *out)
 
 	snprintf(command, sizeof(command), "qemu-io %s -f raw %s >%s 2>&1",
 	    options, file, out);
+	assert_int_equal(truncate(out, 0), 0);	/* of the one before */
 	f = popen(command, "we");
 	assert_non_null(f);
 	fprintf(f, "read 0 512\n");
