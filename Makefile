@@ -170,7 +170,7 @@ $(O)/ringback: $(O)/tools/ringback.o $(O)/tools/inspect.o \
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
          tests/test_hotplug.sh tests/test_install.sh tests/test_man.sh \
-         tests/test_cli_daemon.sh
+         tests/test_cli_daemon.sh tests/test_info.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 $(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o
