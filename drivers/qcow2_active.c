@@ -291,6 +291,9 @@ qcow2_meta_deactivate(struct qcow2 *q, char why[WHY_MAX])
 		meta_reset(q);
 		return 0;
 	}
+	pthread_mutex_lock(&q->lock);
+	qcow2_do_corrupt(q);
+	pthread_mutex_unlock(&q->lock);
 	rc = meta_write_all(q);
 	if (rc == 0)
 		rc = qcow2_do_abandoned(q);

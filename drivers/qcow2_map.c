@@ -186,3 +186,26 @@ qcow2_map(struct qcow2 *q, uint64_t offset, uint64_t max,
 	x->bytes = max;
 	return 0;
 }
+
+bool
+qcow2_frees_metadata(const struct qcow2 *q, const struct qcow2_slice *s,
+    uint64_t cluster, uint32_t count)
+{
+	uint64_t entry, host, bytes;
+
+	for (; count > 0; cluster++, count--) {
+		entry = be64toh(qcow2_entry(q->top, s, cluster)[0]);
+		host = entry & QCOW2_OFFSET_MASK;
+		bytes = q->cluster_size;
+		if ((entry & QCOW2_COMPRESSED) != 0)
+			qcow2_compressed_range(&q->top->h, entry, &host,
+			    &bytes);
+		else if (host == 0)
+			continue;
+		if (qcow2_overlap_hit(&q->overlap, host >> q->cluster_bits,
+		    ((host + bytes - 1) >> q->cluster_bits) -
+		    (host >> q->cluster_bits) + 1))
+			return true;
+	}
+	return false;
+}

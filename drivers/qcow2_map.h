@@ -38,6 +38,13 @@ struct qcow2_extent {
 int  qcow2_map(struct qcow2 *q, uint64_t offset, uint64_t max,
          struct qcow2_extent *x);
 
+/*
+ * Do clusters of the topmost layer that are about to be given up, all in one
+ * slice, lie where metadata does?
+ */
+bool qcow2_frees_metadata(const struct qcow2 *q, const struct qcow2_slice *s,
+         uint64_t cluster, uint32_t count);
+
 /* Host byte order; 0 when it is past the table. */
 static inline uint64_t
 qcow2_l1_entry(const struct qcow2_layer *l, uint64_t cluster)

@@ -544,9 +544,11 @@ do_autoclear(struct qcow2 *q)
 }
 
 /* Version 2 has no place to say so; writes have ended all the same. */
-static void
-do_corrupt(struct qcow2 *q)
+void
+qcow2_do_corrupt(struct qcow2 *q)
 {
+	if (!q->corrupt || q->meta->corrupt_told)
+		return;
 	q->meta->corrupt_told = true;
 	if (q->top->h.version < 3)
 		return;
@@ -646,7 +648,7 @@ meta_step(struct qcow2 *q)
 	    (m->unpack_turn = !m->unpack_turn)) {
 		do_unpack(q);
 	} else if (q->corrupt && !m->corrupt_told) {
-		do_corrupt(q);
+		qcow2_do_corrupt(q);
 	} else if (!draining && round_due(q)) {
 		qcow2_do_round(q);
 	} else if (!STAILQ_EMPTY(&q->unpack)) {

@@ -78,7 +78,7 @@ void qcow2_meta_dirty(struct qcow2 *q);
 void qcow2_mark_corrupt(struct qcow2 *q);
 
 /*
- * Parts of the thread's work.  All but the last four without the lock.
+ * Parts of the thread's work.  All but the last five without the lock.
  *
  * Write refcounts; drop references, writing first if there is no room for
  * it; write what could not be logged.  0 or -errno.
@@ -115,5 +115,8 @@ void qcow2_unpark(struct qcow2 *q, enum qcow2_need need, uint64_t arg,
  */
 int  qcow2_do_round(struct qcow2 *q);
 int  qcow2_do_free(struct qcow2 *q);
+
+/* Say in the header that the image is corrupt, if so and not said yet. */
+void qcow2_do_corrupt(struct qcow2 *q);
 
 #endif

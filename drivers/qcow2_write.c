@@ -399,6 +399,9 @@ plan_alloc(struct qcow2 *q, struct qcow2_request *req, struct plan *p)
 	    DATA_IOV));
 	if (!plan_conflicts(q, req, p))
 		return false;
+	if (p->kind == REPLACE &&
+	    qcow2_frees_metadata(q, p->slice, p->cluster, p->count))
+		return plan_corrupt(q, req);
 	if (p->kind == IN_PLACE) {
 		p->host = host_of(q, p->slice, p->cluster);
 		if (qcow2_overlap_hit(&q->overlap, p->host >>
@@ -923,6 +926,8 @@ discard_group_piece(struct qcow2 *q, struct qcow2_request *req, uint64_t end)
 	}
 	rec.where = cluster;
 	rec.count = discard_group(q, s, cluster, end, &rec);
+	if (qcow2_frees_metadata(q, s, cluster, rec.count))
+		return plan_corrupt(q, req);
 	if (!qcow2_redo_take(&q->redo, qcow2_redo_cost(rec.freed,
 	    rec.count))) {
 		qcow2_park(q, req, QCOW2_NEED_ROOM, 0);
