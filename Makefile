@@ -59,6 +59,7 @@ $(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(O)/test_qcow2_open $(O)/test_qcow2_chain: $(O)/tests/layer_rig.o
 $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)
 	$(LINK)
+$(O)/test_qcow2_refcount: $(O)/tests/refcount_rig.o
 
 # Deaths and errors: every call that changes the image comes by tests/io_tap.c.
 QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \

@@ -8,7 +8,7 @@
  *    none     perhaps some free  all free,  no file yet,     the table does
  *    free     ones               zeroes     mostly free      not get there
  *
- * A run is looked for from the cursor, REACH_SLICES slices at a time, then
+ * A run is looked for from the cursor, STEP_SLICES slices at a time, then
  * among the fresh ones, then the file grows; only when it cannot is the
  * whole file searched.
  */
@@ -19,7 +19,7 @@
 #include "drivers/qcow2_refcount_impl.h"
 
 #define STEP_SLICES   256u		/* looked at by one reserve */
-#define BEYOND_SLICES 4096u		/* likewise beyond the end of the file */
+#define BEYOND_MAX    (256ull << 20)	/* bytes in use beyond the file's end */
 #define AHEAD_MIN     (4ull << 20)	/* bytes to grow by */
 #define AHEAD_MAX     (64ull << 20)
 #define AHEAD_SHARE   16		/* of the file, between the two */
@@ -56,10 +56,6 @@ search_slice(struct qcow2_refcounts *r, uint64_t from, uint64_t to,
 	for (*found = from; *found < to; ++*found)
 		if (refentry_get(sl->data, *found - base, r->order) == 0)
 			return 0;
-	/* Nothing before it is free either: from the start, or the cursor. */
-	if (index < FULL_SLICES && to == base + (1ull << r->slice_bits) &&
-	    (from == base || from == r->cursor))
-		r->full[index / 8] |= (uint8_t)(1u << index % 8);
 	return 0;
 }
 
@@ -102,6 +98,17 @@ search(struct qcow2_refcounts *r, uint64_t from, uint64_t to,
 	return 0;
 }
 
+/* What it has passed is full, and known to be even when it goes back. */
+static void
+advance_cursor(struct qcow2_refcounts *r, uint64_t to)
+{
+	uint64_t i, end = min_u64(to >> r->slice_bits, FULL_SLICES);
+
+	for (i = r->cursor >> r->slice_bits; i < end; i++)
+		r->full[i / 8] |= (uint8_t)(1u << i % 8);
+	r->cursor = to;
+}
+
 /* From the cursor, which moves along. */
 static int
 search_inside(struct qcow2_refcounts *r, uint64_t budget, uint64_t *found)
@@ -113,7 +120,7 @@ search_inside(struct qcow2_refcounts *r, uint64_t budget, uint64_t *found)
 		return 0;
 	rc = search(r, r->cursor, to, &budget, found);
 	if (rc >= 0)
-		r->cursor = *found;
+		advance_cursor(r, *found);
 	return rc;
 }
 
@@ -168,31 +175,33 @@ grow_ahead(struct qcow2_refcounts *r, uint64_t end)
 /*
  * Find a free cluster where there is no file yet, and make the file reach it;
  * on a device, and in a file longer than its table, one beyond the table.
+ * A crash may leave some clusters in use beyond the end of the file; where
+ * many are, the refcounts are wrong, and to grow past them would cost the
+ * storage all that room.
  */
 static int
 grow(struct qcow2_refcounts *r, uint64_t *found)
 {
-	uint64_t from = min_u64(refcount_limit(r), reftable_reach(r));
-	uint64_t budget, to;
+	uint64_t limit = refcount_limit(r), budget = UINT64_MAX, to;
+	uint64_t from = min_u64(limit, reftable_reach(r));
 	unsigned tables;
 	int rc;
 
 	for (tables = 0; tables < 2; tables++) {
-		to = reftable_reach(r);
-		if (r->f->device)
-			to = min_u64(to, refcount_limit(r));
-		budget = BEYOND_SLICES;
+		limit = refcount_limit(r);
+		to = r->f->device ? limit :
+		    limit + (BEYOND_MAX >> r->cluster_bits);
+		to = min_u64(to, reftable_reach(r));
 		rc = from < to ? search(r, from, to, &budget, found) : 0;
 		if (rc < 0)
 			return rc;
 		if (rc > 0)
-			return *found < refcount_limit(r) ? 0 :
-			    grow_ahead(r, *found + 1);
-		if (budget == 0)
-			return -EUCLEAN;
-		if (r->f->device && refcount_limit(r) <= reftable_reach(r))
+			return *found < limit ? 0 : grow_ahead(r, *found + 1);
+		if (to < reftable_reach(r))
+			return r->f->device ? -ENOSPC : -EUCLEAN;
+		if (r->f->device && limit == to)
 			return -ENOSPC;
-		rc = reftable_cover(r, reftable_reach(r));
+		rc = reftable_cover(r, to);
 		if (rc < 0)
 			return rc;
 	}
@@ -279,7 +288,7 @@ qcow2_refcounts_reserve(struct qcow2_refcounts *r, uint64_t want,
 		return rc;
 
 	if (r->cursor == c)
-		r->cursor = end;
+		advance_cursor(r, end);
 	*zero = !r->f->device && (c >= r->fresh ||
 	    refcount_punch(r, c, end - c) == 0);
 	if (c >= r->fresh)
@@ -303,7 +312,10 @@ qcow2_refcounts_trim(struct qcow2_refcounts *r)
 	if (!r->grown)
 		return 0;
 	first = r->grown_from >> r->cluster_bits;
-	for (end = refcount_limit(r); end > first; end--) {
+	/* A guest that an entry lets write far beyond made it that long. */
+	end = max_u64(first, min_u64(refcount_limit(r),
+	    r->table.nr_entries << r->block_bits));
+	for (; end > first; end--) {
 		/* Whole blocks that are not there are free, and quick. */
 		if (!refblock_exists(r, end - 1)) {
 			end = max_u64((end - 1) >> r->block_bits <<
@@ -323,6 +335,7 @@ qcow2_refcounts_trim(struct qcow2_refcounts *r)
 			return rc;
 	}
 	r->cursor = min_u64(r->cursor, refcount_limit(r));
+	r->fresh = min_u64(r->fresh, refcount_limit(r));
 	r->grown = size > r->grown_from;
 	return 0;
 }

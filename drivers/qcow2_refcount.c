@@ -331,7 +331,7 @@ refcount_freed(struct qcow2_refcounts *r, uint64_t first, uint64_t count)
 	r->cursor = min_u64(r->cursor, max_u64(first, 1));
 	refcount_spoilt(r, first + count);
 	for (i = first >> r->slice_bits; i <= last && i < FULL_SLICES; i++)
-		r->full[i / 8] &= (uint8_t)~(1u << i % 8);
+		r->full[i / 8] &= ~(1u << i % 8);
 }
 
 /* The tables and blocks that a range with refcounts above 0 needs. */
@@ -562,7 +562,7 @@ reftable_write(struct qcow2_refcounts *r, unsigned *writes)
 		    r->h->reftable_offset + s * SECTOR);
 		if (rc < 0)
 			return rc;
-		r->sector_dirty[s / 8] &= (uint8_t)~(1u << s % 8);
+		r->sector_dirty[s / 8] &= ~(1u << s % 8);
 		++*writes;
 	}
 	r->table_dirty = false;

@@ -10,6 +10,8 @@
  *
  * New refcount blocks lie at the first cluster of the range that they
  * describe, so that they need nobody else: their own first entry is theirs.
+ * A larger table lies beyond what the old one could describe, with the blocks
+ * that it needs itself behind it; all of that is durable when it is told.
  *
  * Every change is told to ops->changed() as an absolute value, in order, so
  * that it can be put into a redo log and done again after the death of the
@@ -54,8 +56,10 @@ int  qcow2_refcounts_get(struct qcow2_refcounts *r, uint64_t cluster,
 
 /*
  * Set the refcount of a range.  Makes refcount blocks, and a larger table,
- * as needed.  -ERANGE: does not fit the width; -EAGAIN: write first; other
- * -errno: nothing has changed.
+ * as needed.  -ERANGE: does not fit the width; -EAGAIN: write first, then
+ * call it again; other -errno: nothing has changed.  (A range that needs more
+ * than half of the cache is done in steps, those before the failed one stay;
+ * called again it passes over what is done.)
  */
 int  qcow2_refcounts_set(struct qcow2_refcounts *r, uint64_t first,
          uint64_t count, uint64_t value);
@@ -66,6 +70,8 @@ int  qcow2_refcounts_set(struct qcow2_refcounts *r, uint64_t first,
  * else the file grows ahead, by room for several megabytes when there is
  * room.  *zero: they are known to read as zeroes.  Never cluster 0.  -ENOSPC
  * (also: beyond the largest table, or the end of a device), -EFBIG, -EAGAIN.
+ * -EUCLEAN: the refcounts are damaged, such as a 0 for the L1 table, or much
+ * in use far beyond the end of the file.
  */
 int  qcow2_refcounts_reserve(struct qcow2_refcounts *r, uint64_t want,
          uint64_t *first, uint64_t *count, bool *zero);
@@ -75,7 +81,10 @@ int  qcow2_refcounts_reserve(struct qcow2_refcounts *r, uint64_t want,
  * given back to the file system (discarded) before they are free.  A cluster
  * whose refcount is 0 already is left alone and -EUCLEAN returned after the
  * rest was done.  'exclusive': each should have exactly 1; else none is
- * touched, and -EUCLEAN.
+ * touched, and -EUCLEAN; nor is one when the header, the L1, refcount or
+ * snapshot table, or a refcount block is among them.  -EAGAIN: write first,
+ * nothing was done.  Other -errno: nothing was done, or, in a range of more
+ * than half of the cache, the end of it is leaked.
  */
 int  qcow2_refcounts_drop(struct qcow2_refcounts *r, uint64_t first,
          uint64_t count, bool exclusive);
@@ -91,7 +100,10 @@ bool qcow2_refcounts_dirty(const struct qcow2_refcounts *r);
  */
 int  qcow2_refcounts_write(struct qcow2_refcounts *r, unsigned *writes);
 
-/* Cut off what was grown ahead and is not in use at the end of the file. */
+/*
+ * Cut off what this object has grown and is not in use at the end of the
+ * file.  It may grow again.  0 or -errno, nothing was cut.
+ */
 int  qcow2_refcounts_trim(struct qcow2_refcounts *r);
 
 #endif

@@ -52,11 +52,11 @@ struct qcow2_refcounts {
 	uint32_t             slice_bytes;
 
 	struct reftable      table;
-	bool                 table_dirty;	/* some sector of it is, hence */
+	bool                 table_dirty;	/* some sector of it is: */
 	uint8_t              sector_dirty[REFTABLE_SECTORS / 8];
 	bool                 header_unsure;	/* writing it has failed */
-	uint64_t             stale, nr_stale;	/* clusters of the table before */
-					/* this one, not given back yet */
+	uint64_t             stale, nr_stale;	/* clusters of the last table */
+					/* that still are to be dropped */
 
 	struct refslice     *slices;
 	unsigned             nr_slices;
@@ -75,8 +75,8 @@ struct qcow2_refcounts {
 	 */
 	uint64_t             cursor, fresh;
 	uint8_t             *full;
-	uint64_t             grown_from;	/* bytes: the file's own size; */
-	bool                 grown;		/* beyond, it is our work */
+	uint64_t             grown_from;	/* bytes; beyond, the file is */
+	bool                 grown;		/* our work, if it is grown */
 };
 
 uint64_t refentry_get(const uint8_t *data, uint64_t i, unsigned order);

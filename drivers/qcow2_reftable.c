@@ -120,9 +120,9 @@ reftable_check_entries(struct qcow2_refcounts *r, char why[WHY_MAX])
 		if ((offset & (cluster_bytes(r) - 1)) != 0 ||
 		    offset >= r->f->size) {
 			why_set(why, "read %.200s: refcount table entry %llu "
-			    "is 0x%llx, which is %s; " REFCOUNT_REPAIR, r->f->path,
+			    "is 0x%llx, %s; " REFCOUNT_REPAIR, r->f->path,
 			    (unsigned long long)i, (unsigned long long)offset,
-			    offset >= r->f->size ? "beyond the end of the file" :
+			    offset >= r->f->size ? "beyond the end of it" :
 			    "not the start of a cluster");
 			return -EUCLEAN;
 		}
@@ -158,8 +158,9 @@ err_place:
 		why_set(why, "read %.200s: no refcount block is there for the "
 		    "refcount table itself; " REFCOUNT_REPAIR, r->f->path);
 	else
-		why_set(why, "read %.200s: the refcount block at 0x%llx is used "
-		    "twice or lies where none may lie; " REFCOUNT_REPAIR, r->f->path,
+		why_set(why, "read %.200s: the refcount block at 0x%llx is "
+		    "used twice or lies where none may lie; " REFCOUNT_REPAIR,
+		    r->f->path,
 		    (unsigned long long)t->block[i] << r->cluster_bits);
 	return -EUCLEAN;
 }
@@ -362,7 +363,7 @@ reftable_cover(struct qcow2_refcounts *r, uint64_t end)
 		rc = area_plan(r, end, &a);
 	if (rc == 0)
 		rc = reftable_alloc(&t, a.table * (cluster_bytes(r) / 8));
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
 	memcpy(t.entry, r->table.entry, r->table.nr_entries * 8);
 	memcpy(t.block, r->table.block, r->table.nr_blocks * 8);

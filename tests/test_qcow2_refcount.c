@@ -1,470 +1,59 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * test_qcow2_refcount: refcounts and allocator on images that qemu-img makes
- * and checks.
- *
- * This program defines the calls that reach the file itself.  So each can be
- * made to fail, and each write is held to the order on disk: a table entry
- * or a header is written only when nothing that it points to still waits for
- * a sync.  What the object says through its ops makes a model, which all
- * values are compared with.  Clusters that are said to read as zeroes are
- * read, and then filled, so that the next owner cannot be lucky.
+ * test_qcow2_refcount: refcounts and allocator, on images of every shape, on
+ * damaged ones, and when any call fails.  Most of what is checked is checked
+ * by the rig.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "drivers/qcow2_refcount.h"
-#include "tests/driver_rig.h"
-
-#define MiB       (1024ull * 1024)
-#define MODEL     (1u << 17)		/* clusters that the model knows */
-#define MAX_RUNS  8192
-
-enum { PREAD, PWRITE, SYNC, FALLOCATE, TRUNCATE, KINDS };
-
-struct range { uint64_t offset, bytes; };
-
-static struct {
-	/* What the kernel does. */
-	unsigned fail_at;	/* the call that fails; 0: none */
-	int      error;
-	uint64_t cap;		/* files do not grow beyond; 0: they may */
-	int      punch_error;
-
-	/* What it saw. */
-	unsigned nr_calls, nr[KINDS], failed;
-	struct range waiting[1024];	/* written, not synced; data is not */
-	unsigned nr_waiting;
-	uint64_t largest_grow;
-} kernel;
-
-static struct {
-	char     path[512];
-	struct file f;
-	struct qcow2_header h;
-	struct qcow2_refcounts *r;
-	uint64_t value[MODEL];
-	bool     metadata[MODEL];
-	struct range runs[MAX_RUNS];	/* in clusters */
-	unsigned nr_runs, nr_tables;
-	bool     reserving;
-	bool     zero;			/* what the last reserve said */
-	char     why[WHY_MAX];
-} img;
-
-static uint64_t
-bytes_of(uint64_t clusters)
-{
-	return clusters << img.h.cluster_bits;
-}
-
-/*
- * The kernel.
- */
-
-static bool
-call_fails(int kind, int fd)
-{
-	if (fd != img.f.fd)
-		return false;
-	kernel.nr[kind]++;
-	if (++kernel.nr_calls != kernel.fail_at)
-		return false;
-	kernel.failed++;
-	errno = kernel.error;
-	return true;
-}
+#include "tests/refcount_rig.h"
 
 static void
-wait_for_sync(uint64_t offset, uint64_t bytes)
+check_width(unsigned cluster_bits, unsigned order)
 {
-	assert_true(kernel.nr_waiting < 1024);
-	kernel.waiting[kernel.nr_waiting++] = (struct range){ offset, bytes };
-}
-
-static bool
-is_waiting(uint64_t offset, uint64_t bytes)
-{
-	const struct range *w;
+	uint64_t max = order == 6 ? INT64_MAX : (1ull << (1u << order)) - 1, at;
+	char out[4096], line[96];
 	unsigned i;
 
-	for (i = 0; i < kernel.nr_waiting; i++) {
-		w = &kernel.waiting[i];
-		if (offset < w->offset + w->bytes && w->offset < offset + bytes)
-			return true;
-	}
-	return false;
-}
-
-/* Before a write of the table or the header: is it time for that? */
-static void
-check_order(const uint8_t *buf, size_t n, uint64_t offset)
-{
-	static uint8_t now[2 * MiB] __attribute__((aligned(4096)));
-	uint64_t table = img.h.reftable_offset, be, was;
-	size_t i;
-
-	if (offset == 0) {
-		memcpy(&be, buf + QCOW2_AT_REFTABLE_OFFSET, 8);
-		if (be64toh(be) != table)
-			assert_int_equal(kernel.nr_waiting, 0);
-		return;
-	}
-	if (offset < table ||
-	    offset >= table + bytes_of(img.h.reftable_clusters))
-		return;
-	assert_true(n <= sizeof(now));
-	assert_int_equal(syscall(SYS_pread64, img.f.fd, now, n, offset), n);
-	for (i = 0; i < n; i += 8) {
-		memcpy(&be, buf + i, 8);
-		memcpy(&was, now + i, 8);
-		if (be != was && is_waiting(be64toh(be), bytes_of(1)))
-			fail_msg("table entry before block %#llx",
-			    (unsigned long long)be64toh(be));
-	}
-}
-
-ssize_t
-pread(int fd, void *buf, size_t n, off_t offset)
-{
-	if (call_fails(PREAD, fd))
-		return -1;
-	return syscall(SYS_pread64, fd, buf, n, offset);
-}
-
-ssize_t
-pwrite(int fd, const void *buf, size_t n, off_t offset)
-{
-	if (call_fails(PWRITE, fd))
-		return -1;
-	if (fd == img.f.fd && img.r != NULL) {
-		check_order(buf, n, (uint64_t)offset);
-		wait_for_sync((uint64_t)offset, n);
-	}
-	return syscall(SYS_pwrite64, fd, buf, n, offset);
-}
-
-int
-fdatasync(int fd)
-{
-	if (call_fails(SYNC, fd))
-		return -1;
-	if (fd == img.f.fd)
-		kernel.nr_waiting = 0;
-	return (int)syscall(SYS_fdatasync, fd);
-}
-
-int
-fallocate(int fd, int mode, off_t offset, off_t bytes)
-{
-	if (call_fails(FALLOCATE, fd))
-		return -1;
-	if (fd == img.f.fd && mode == 0) {
-		if (kernel.cap != 0 && (uint64_t)(offset + bytes) > kernel.cap) {
-			errno = ENOSPC;
-			return -1;
-		}
-		if ((uint64_t)bytes > kernel.largest_grow)
-			kernel.largest_grow = (uint64_t)bytes;
-	} else if (fd == img.f.fd) {
-		if (kernel.punch_error != 0) {
-			errno = kernel.punch_error;
-			return -1;
-		}
-	}
-	return (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
-}
-
-int
-ftruncate(int fd, off_t size)
-{
-	if (call_fails(TRUNCATE, fd))
-		return -1;
-	return (int)syscall(SYS_ftruncate, fd, size);
-}
-
-/*
- * The image.
- */
-
-static void
-on_changed(void *arg, uint64_t first, uint64_t count, uint64_t value)
-{
-	assert_ptr_equal(arg, &img);
-	assert_true(first + count <= MODEL);
-	for (; count > 0; count--, first++) {
-		if (img.reserving && value == 1)
-			assert_int_equal(img.value[first], 0);
-		img.value[first] = value;
-	}
-}
-
-static void
-on_metadata(void *arg, uint64_t first, uint64_t count, bool is)
-{
-	assert_ptr_equal(arg, &img);
-	assert_true(first + count <= MODEL);
-	if (first == img.h.reftable_offset >> img.h.cluster_bits && is)
-		img.nr_tables++;
-	for (; count > 0; count--) {
-		assert_true(img.metadata[first] != is);
-		img.metadata[first++] = is;
-	}
-}
-
-static const struct qcow2_refcount_ops ops = {
-	.changed = on_changed, .metadata = on_metadata,
-};
-
-static void
-img_make(unsigned cluster_bits, unsigned order, const char *size)
-{
-	memset(&img, 0, sizeof(img));
-	memset(&kernel, 0, sizeof(kernel));
-	img.f.fd = -1;
-	rig_make_file(img.path, 0);
-	assert_int_equal(rig_shell(NULL, 0, "qemu-img create -q -f qcow2 -o "
-	    "cluster_size=%u,refcount_bits=%u '%s' %s", 1u << cluster_bits,
-	    1u << order, img.path, size), 0);
-}
-
-static void
-img_open_at(size_t cache)
-{
-	static uint8_t buf[2 * MiB] __attribute__((aligned(4096)));
-	uint64_t size;
-
-	if (file_open(&img.f, img.path, false, CACHE_NONE, img.why) != 0)
-		fail_msg("%s", img.why);
-	assert_int_equal(file_pread(&img.f, buf, sizeof(buf), 0), 0);
-	size = img.f.size < sizeof(buf) ? img.f.size : sizeof(buf);
-	if (qcow2_header_parse(buf, size, img.f.size, &img.h, img.why) != 0)
-		fail_msg("%s", img.why);
-	if (qcow2_refcounts_open(&img.r, &img.f, &img.h, cache, &ops, &img,
-	    img.why) != 0)
-		fail_msg("%s", img.why);
-}
-
-static int
-img_try_load(void)
-{
-	uint64_t i;
-	int rc;
-
-	memset(img.metadata, 0, sizeof(img.metadata));
-	rc = qcow2_refcounts_load(img.r, img.why);
-	for (i = 0; rc == 0 && i < MODEL; i++)
-		rc = qcow2_refcounts_get(img.r, i, &img.value[i]);
-	return rc;
-}
-
-static void
-img_load(size_t cache)
-{
-	img_open_at(cache);
-	if (img_try_load() != 0)
-		fail_msg("%s", img.why);
-	img.nr_tables = 0;
-	memset(&kernel, 0, sizeof(kernel));
-}
-
-static void
-img_close(void)
-{
-	qcow2_refcounts_close(img.r);
-	img.r = NULL;
-	file_close(&img.f);
-	img.f.fd = -1;
-}
-
-static void
-check_model(void)
-{
-	uint64_t i, value;
-
-	for (i = 0; i < MODEL; i++) {
-		assert_int_equal(qcow2_refcounts_get(img.r, i, &value), 0);
-		if (value != img.value[i])
-			fail_msg("cluster %llu: %llu, not %llu",
-			    (unsigned long long)i, (unsigned long long)value,
-			    (unsigned long long)img.value[i]);
-	}
-}
-
-/* Another object reads the file and finds what the model says. */
-static void
-img_reload(size_t cache)
-{
-	static uint64_t value[MODEL];
-	static bool metadata[MODEL];
-
-	memcpy(value, img.value, sizeof(value));
-	memcpy(metadata, img.metadata, sizeof(metadata));
-	img_close();
-	img_load(cache);
-	assert_memory_equal(value, img.value, sizeof(value));
-	assert_memory_equal(metadata, img.metadata, sizeof(metadata));
-}
-
-/* 0: clean; 2: damaged; 3: leaks only. */
-static int
-qemu_check(char *out, size_t size)
-{
-	return rig_shell(out, size, "qemu-img check '%s' 2>&1", img.path);
-}
-
-static void
-write_back(void)
-{
-	assert_int_equal(qcow2_refcounts_write(img.r, NULL), 0);
-	assert_false(qcow2_refcounts_dirty(img.r));
-}
-
-/* Read or fill the ends of a cluster, past what the hooks see. */
-static void
-cluster_use(uint64_t cluster, bool zero)
-{
-	static uint8_t buf[SECTOR] __attribute__((aligned(4096)));
-	uint64_t at[2] = { bytes_of(cluster), bytes_of(cluster + 1) - SECTOR };
-	int i, j;
-
-	for (i = 0; i < (at[0] == at[1] ? 1 : 2); i++) {
-		memset(buf, 0xee, sizeof(buf));
-		assert_int_equal(syscall(SYS_pread64, img.f.fd, buf,
-		    sizeof(buf), at[i]), sizeof(buf));
-		for (j = 0; zero && j < (int)sizeof(buf); j++)
-			if (buf[j] != 0)
-				fail_msg("cluster %llu is not zero",
-				    (unsigned long long)cluster);
-		memset(buf, 0xa5, sizeof(buf));
-		assert_int_equal(syscall(SYS_pwrite64, img.f.fd, buf,
-		    sizeof(buf), at[i]), sizeof(buf));
-	}
-}
-
-/* Reserve, and hold it to its contract. */
-static int
-reserve(uint64_t want)
-{
-	uint64_t first, count, i;
-	int rc;
-
-	img.reserving = true;
-	rc = qcow2_refcounts_reserve(img.r, want, &first, &count, &img.zero);
-	img.reserving = false;
-	if (rc < 0)
-		return rc;
-	assert_true(count >= 1 && count <= want && first >= 1);
-	assert_true(bytes_of(first + count) <= img.f.size);
-	for (i = first; i < first + count; i++) {
-		assert_int_equal(img.value[i], 1);
-		assert_false(img.metadata[i]);
-		cluster_use(i, img.zero);
-	}
-	assert_true(img.nr_runs < MAX_RUNS);
-	img.runs[img.nr_runs++] = (struct range){ first, count };
-	return 0;
-}
-
-/* ... writing when the cache wants that. */
-static int
-reserve_or_write(uint64_t want)
-{
-	int rc = reserve(want);
-
-	if (rc != -EAGAIN)
-		return rc;
-	rc = qcow2_refcounts_write(img.r, NULL);
-	return rc == 0 ? reserve(want) : rc;
-}
-
-static int
-drop_one(void)
-{
-	const struct range *run = &img.runs[img.nr_runs - 1];
-	int rc;
-
-	rc = qcow2_refcounts_drop(img.r, run->offset, run->bytes, true);
-	if (rc == -EAGAIN) {
-		rc = qcow2_refcounts_write(img.r, NULL);
-		if (rc == 0)
-			rc = qcow2_refcounts_drop(img.r, run->offset,
-			    run->bytes, true);
-	}
-	if (rc == 0)
-		img.nr_runs--;
-	return rc;
-}
-
-static void
-drop_all(void)
-{
-	while (img.nr_runs > 0)
-		assert_int_equal(drop_one(), 0);
-}
-
-/* All that was reserved is leaked, as far as qemu-img can see, then gone. */
-static void
-finish(void)
-{
+	img_make(cluster_bits, order, "8M");
+	img_load(16384);
+	for (i = 1; i < 30; i++)
+		assert_int_equal(reserve_or_write(i % 7 + 1), 0);
 	write_back();
-	assert_int_equal(qemu_check(NULL, 0), img.nr_runs > 0 ? 3 : 0);
-	drop_all();
-	write_back();
-	assert_int_equal(qemu_check(NULL, 0), 0);
-	assert_int_equal(qcow2_refcounts_trim(img.r), 0);
-	assert_int_equal(qemu_check(NULL, 0), 0);
-	check_model();
-	img_close();
-	unlink(img.path);
-}
+	img_reload(16384);
 
-/*
- * Tests.
- */
+	/* A value at a place: QEMU sees the same. */
+	at = img.runs[20].offset;
+	if (order < 6)
+		assert_int_equal(qcow2_refcounts_set(img.r, at, 1, max + 1),
+		    -ERANGE);
+	assert_int_equal(qcow2_refcounts_set(img.r, at, 1, max), 0);
+	write_back();
+	assert_int_equal(qemu_check(out, sizeof(out)), 3);
+	snprintf(line, sizeof(line), "cluster %llu refcount=%llu reference=0",
+	    (unsigned long long)at, (unsigned long long)max);
+	if (strstr(out, line) == NULL)
+		fail_msg("%s: not in %s", line, out);
+	img_reload(65536);
+	assert_int_equal(qcow2_refcounts_set(img.r, at, 1, 1), 0);
+	finish();
+}
 
 static void
 test_widths(void **state)
 {
-	static const unsigned sizes[] = { 9, 12, 16, 21 };
-	unsigned order, s, i;
-	uint64_t max, at;
-	char out[4096], line[96];
+	static const unsigned bits[] = { 9, 12, 16, 21 };
+	unsigned order, i;
 
 	(void)state;
 	for (order = 0; order <= 6; order++)
-	for (s = 0; s < 4; s++) {
-		img_make(sizes[s], order, "8M");
-		img_load(16384);
-		for (i = 1; i < 30; i++)
-			assert_int_equal(reserve_or_write(i % 7 + 1), 0);
-		write_back();
-		img_reload(16384);
-
-		/* A value at a place: QEMU sees the same. */
-		max = order == 6 ? UINT64_MAX : (1ull << (1u << order)) - 1;
-		at = img.runs[20].offset;
-		if (order < 6)
-			assert_int_equal(qcow2_refcounts_set(img.r, at, 1,
-			    max + 1), -ERANGE);
-		max = order == 6 ? INT64_MAX : max;
-		assert_int_equal(qcow2_refcounts_set(img.r, at, 1, max), 0);
-		write_back();
-		assert_int_equal(qemu_check(out, sizeof(out)), 3);
-		snprintf(line, sizeof(line), "cluster %llu refcount=%llu "
-		    "reference=0", (unsigned long long)at,
-		    (unsigned long long)max);
-		if (strstr(out, line) == NULL)
-			fail_msg("%s: not in %s", line, out);
-		img_reload(65536);
-		assert_int_equal(qcow2_refcounts_set(img.r, at, 1, 1), 0);
-		finish();
-	}
+		for (i = 0; i < 4; i++)
+			check_width(bits[i], order);
 }
 
 static void
@@ -485,12 +74,694 @@ test_growth(void **state)
 	}
 }
 
+/* Values of all sizes in ranges of all sizes, through a cache of 4 slices. */
+static void
+check_values(unsigned cluster_bits, unsigned order)
+{
+	uint64_t first, count, value;
+	uint64_t max = order == 6 ? UINT64_MAX : (1ull << (1u << order)) - 1;
+	unsigned i;
+
+	img_make(cluster_bits, order, "1M");
+	img_load(0);
+	for (i = 0; i < 60; i++) {
+		first = 64 + (uint64_t)random() % (cluster_bits == 21 ? 500 :
+		    20000);
+		count = 1 + (uint64_t)random() % (i % 10 == 0 ? 1000 : 50);
+		value = (uint64_t)random() << 33 ^ (uint64_t)random();
+		value = i % 3 == 0 ? 0 : i % 3 == 1 ? max : value & max;
+		assert_int_equal(set_or_write(first, count, value), 0);
+	}
+	check_model();
+	write_back();
+	img_reload(1 << 20);
+	img_close();
+	unlink(img.path);
+}
+
+static void
+test_values(void **state)
+{
+	static const unsigned bits[] = { 9, 13, 16, 21 };
+	unsigned order, i;
+
+	(void)state;
+	srandom(7);
+	for (order = 0; order <= 6; order++)
+		for (i = 0; i < 4; i++)
+			check_values(bits[i], order);
+}
+
+/* A cache that is full of changes says so, and nothing has changed. */
+static void
+test_again(void **state)
+{
+	uint64_t first;
+	int rc;
+
+	(void)state;
+	img_make(16, 6, "64K");
+	img_load(0);			/* 4 slices of 512 clusters */
+	for (first = 1000; (rc = qcow2_refcounts_set(img.r, first, 1, 5)) == 0;
+	    first += 512)
+		assert_true(first < 4000);
+	assert_int_equal(rc, -EAGAIN);
+	assert_true(first > 2000);
+	check_model();
+	write_back();
+	assert_int_equal(qcow2_refcounts_set(img.r, first, 1, 5), 0);
+
+	/* Dropping more than fits writes by itself. */
+	assert_int_equal(set_or_write(1000, 7000, 1), 0);
+	assert_int_equal(qcow2_refcounts_drop(img.r, 1000, 7000, false), 0);
+	for (first = 1000; first < 8000; first++)
+		assert_int_equal(img.value[first], 0);
+	finish();
+}
+
+static void
+test_drop(void **state)
+{
+	uint64_t at;
+
+	(void)state;
+	img_make(12, 4, "1M");
+	img_load(8192);
+	assert_int_equal(reserve(8), 0);
+	at = img.runs[0].offset;
+	assert_int_equal(img.runs[0].bytes, 8);
+
+	/* Shared, not exclusive, not there at all. */
+	assert_int_equal(qcow2_refcounts_set(img.r, at + 2, 2, 3), 0);
+	assert_int_equal(qcow2_refcounts_drop(img.r, at, 8, true), -EUCLEAN);
+	check_model();
+	assert_int_equal(img.value[at], 1);
+	assert_int_equal(qcow2_refcounts_drop(img.r, at, 8, false), 0);
+	assert_int_equal(img.value[at], 0);
+	assert_int_equal(img.value[at + 2], 2);
+	assert_int_equal(img.value[at + 4], 0);
+	assert_int_equal(qcow2_refcounts_drop(img.r, at, 8, false), -EUCLEAN);
+	assert_int_equal(img.value[at + 2], 1);
+	assert_int_equal(img.value[at + 3], 1);
+	assert_int_equal(qcow2_refcounts_drop(img.r, at + 2, 2, true), 0);
+	check_model();
+	img.nr_runs = 0;
+
+	/* Nobody drops the header, the table, a block, the L1 table. */
+	for (at = 0; at < 4; at++) {
+		assert_int_equal(qcow2_refcounts_drop(img.r, at, 1, false),
+		    -EUCLEAN);
+		assert_int_equal(img.value[at], 1);
+	}
+	/* Nor what lies beyond everything. */
+	assert_int_equal(qcow2_refcounts_drop(img.r, 1ull << 43, 5, false),
+	    -EUCLEAN);
+	assert_int_equal(qcow2_refcounts_drop(img.r, UINT64_MAX, UINT64_MAX,
+	    false), -EUCLEAN);
+	assert_int_equal(qcow2_refcounts_set(img.r, UINT64_MAX, 2, 1), -EFBIG);
+	assert_int_equal(qcow2_refcounts_set(img.r, 1ull << 43, 5, 1),
+	    -ENOSPC);
+	assert_int_equal(qcow2_refcounts_set(img.r, 1ull << 43, 5, 0), 0);
+	finish();
+}
+
+/* The next owner of a dropped cluster is told the truth about its zeroes. */
+static void
+test_zero(void **state)
+{
+	struct range run;
+
+	(void)state;
+	img_make(16, 4, "1M");
+	img_load(65536);
+	assert_int_equal(reserve(3), 0);
+	assert_true(img.zero);
+	assert_int_equal(kernel.nr_punched, 0);
+	run = img.runs[0];
+	assert_int_equal(drop_one(), 0);
+	assert_int_equal(kernel.nr_punched, 1);
+
+	kernel.punch_error = EOPNOTSUPP;
+	assert_int_equal(reserve(3), 0);
+	assert_int_equal(img.runs[0].offset, run.offset);
+	assert_false(img.zero);
+	assert_int_equal(drop_one(), 0);	/* could not be punched */
+	kernel.punch_error = 0;
+	assert_int_equal(reserve(3), 0);
+	assert_int_equal(img.runs[0].offset, run.offset);
+	assert_true(img.zero);
+
+	/* What was grown needs no further call. */
+	write_back();
+	kernel.nr_calls = 0;
+	assert_int_equal(reserve(5), 0);
+	assert_true(img.zero);
+	assert_int_equal(kernel.nr_calls, 0);
+	finish();
+}
+
+/* Growth takes what there is; then the whole file is searched. */
+static void
+no_room(int error)
+{
+	unsigned i;
+	int rc;
+
+	img_make(16, 4, "1M");
+	img_load(65536);
+	kernel.cap = ((img.f.size >> 16) + 9) << 16;
+	kernel.cap_error = error;
+	while ((rc = reserve(1)) == 0)
+		assert_true(img.nr_runs < 20);
+	assert_int_equal(rc, error == EDQUOT ? -ENOSPC : -error);
+	assert_int_equal(img.f.size, kernel.cap);
+	assert_int_equal(img.nr_runs, 8);
+	check_model();
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(drop_one(), 0);
+		assert_int_equal(reserve(4), 0);
+		assert_int_equal(reserve(4), rc);
+	}
+	kernel.cap = 0;
+	assert_int_equal(reserve(4), 0);
+	assert_int_equal(kernel.last_grow, 4 * MiB);
+	finish();
+}
+
+static void
+test_no_room(void **state)
+{
+	(void)state;
+	no_room(ENOSPC);
+	no_room(EFBIG);
+	no_room(EDQUOT);
+}
+
+/* Ahead: 4 MiB, a sixteenth of the file, 64 MiB. */
+static void
+test_ahead(void **state)
+{
+	static const struct { uint64_t size, step; } cases[] = {
+		{ 1 * MiB, 4 * MiB }, { 160 * MiB, 10 * MiB },
+		{ 4096 * MiB, 64 * MiB },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		img_make(16, 4, "1M");
+		assert_int_equal(truncate(img.path, (off_t)cases[i].size), 0);
+		img_load(65536);
+		assert_int_equal(set_or_write(8, (cases[i].size >> 16) - 8, 1),
+		    0);
+		while (kernel.last_grow == 0)
+			assert_int_equal(reserve_or_write(1), 0);
+		assert_int_equal(kernel.last_grow, cases[i].step);
+		assert_int_equal(img.f.size, cases[i].size + cases[i].step);
+		img_close();
+		unlink(img.path);
+	}
+}
+
+/*
+ * One free cluster far inside a full file: no reserve looks at more than 256
+ * slices on its way there; without room to grow, one looks at all.
+ */
+static void
+test_search(void **state)
+{
+	uint64_t free_one = 64 * 600 + 7;
+	unsigned i, most = 0;
+	int rc;
+
+	(void)state;
+	img_make(9, 6, "64K");
+	assert_int_equal(truncate(img.path, 20 * MiB), 0);
+	img_load(1 << 20);
+	assert_int_equal(set_or_write(15, 20 * MiB / 512 - 15, 1), 0);
+	for (i = 1; i < 20 * MiB / 512; i++)	/* tables left behind, too */
+		if (img.value[i] == 0)
+			assert_int_equal(set_or_write(i, 1, 1), 0);
+	assert_int_equal(set_or_write(free_one, 1, 0), 0);
+	write_back();
+	img_reload(1 << 16);
+
+	for (i = 0; i < 6 && img.value[free_one] == 0; i++) {
+		kernel.nr[PREAD] = 0;
+		assert_int_equal(reserve(1), 0);
+		if (kernel.nr[PREAD] > most)
+			most = kernel.nr[PREAD];
+	}
+	assert_int_equal(i, 3);
+	assert_true(most >= 250 && most <= 260);
+
+	/* Again, in an object that knows nothing yet. */
+	assert_int_equal(drop_one(), 0);
+	write_back();
+	img_reload(1 << 16);
+	kernel.cap = 1;
+	kernel.cap_error = ENOSPC;
+	while ((rc = reserve_or_write(1000)) == 0)
+		;
+	assert_int_equal(rc, -ENOSPC);
+	assert_int_equal(img.value[free_one], 1);
+
+	/* It knows what it has seen: freed ones are found without a look. */
+	assert_int_equal(set_or_write(64 * 30 + 5, 1, 0), 0);
+	kernel.nr[PREAD] = 0;
+	assert_int_equal(reserve(2), 0);
+	assert_int_equal(img.runs[img.nr_runs - 1].offset, 64 * 30 + 5);
+	assert_int_equal(reserve(2), -ENOSPC);
+	assert_true(kernel.nr[PREAD] <= 2);
+	img_close();
+	unlink(img.path);
+}
+
+static void
+test_trim(void **state)
+{
+	uint64_t size;
+
+	(void)state;
+	img_make(16, 4, "1M");
+	img_load(65536);
+	size = img.f.size;
+	assert_int_equal(reserve(5), 0);
+	assert_int_equal(reserve(5), 0);
+	assert_int_equal(reserve(5), 0);
+	assert_true(img.f.size >= size + 4 * MiB - 65536);
+	assert_int_equal(drop_one(), 0);
+	assert_int_equal(qcow2_refcounts_trim(img.r), 0);
+	assert_int_equal(img.f.size, bytes_of(img.runs[1].offset + 5));
+	assert_int_equal(reserve(5), 0);	/* and on it goes */
+	assert_true(img.zero);
+	drop_all();
+	assert_int_equal(qcow2_refcounts_trim(img.r), 0);
+	assert_int_equal(img.f.size, (size + 65535) & ~65535ull);
+	img_close();
+
+	/* What it did not grow is not its to cut. */
+	assert_int_equal(truncate(img.path, 3 * MiB + 512), 0);
+	img_load(65536);
+	assert_int_equal(reserve(5), 0);
+	drop_all();
+	assert_int_equal(qcow2_refcounts_trim(img.r), 0);
+	assert_int_equal(img.f.size, 3 * MiB + 512);
+	while (img.f.size < 4 * MiB)
+		assert_int_equal(reserve(5), 0);
+	drop_all();
+	assert_int_equal(qcow2_refcounts_trim(img.r), 0);
+	assert_int_equal(img.f.size, 3 * MiB + 512);
+	finish();
+}
+
+/* A device is full of what it held before, and does not grow. */
+static void
+test_device(void **state)
+{
+	uint64_t i, nr_free = 0, limit;
+	int rc;
+
+	(void)state;
+	img_make(9, 6, "64K");
+	assert_int_equal(rig_shell(NULL, 0, "head -c 6M /dev/zero | "
+	    "tr '\\0' '\\377' >>'%s'; truncate -s 6M '%s'", img.path,
+	    img.path), 0);
+	img_load(4096);
+	img.f.device = true;
+	img.f.discard_granularity = 0;
+	limit = img.f.size >> 9;
+	while ((rc = reserve_or_write(50)) == 0)
+		assert_false(img.zero);
+	assert_int_equal(rc, -ENOSPC);
+	assert_int_equal(img.f.size, 6 * MiB);
+	assert_true(img.nr_tables >= 2);
+	assert_int_equal(kernel.nr_punched, 0);
+	for (i = 1; i < limit; i++)
+		nr_free += img.value[i] == 0;
+	assert_int_equal(nr_free, 0);
+	assert_int_equal(qcow2_refcounts_set(img.r, limit, 1, 1), -ENOSPC);
+	finish();
+}
+
+/* The table ends at 8 MiB: 32 GiB for clusters of 512 bytes and 64 bits. */
+static void
+test_largest(void **state)
+{
+	uint64_t bytes, GiB = 1024 * MiB;
+	unsigned i;
+
+	(void)state;
+	img_make(9, 6, "64K");
+	assert_int_equal(truncate(img.path, 40 * (off_t)GiB), 0);
+	img_load(65536);
+	img.f.device = true;
+	img.f.discard_granularity = 0;
+	assert_int_equal(qcow2_refcounts_set(img.r, 33 * GiB / 512, 1, 1),
+	    -ENOSPC);
+	assert_int_equal(qcow2_refcounts_set(img.r, 25 * GiB / 512, 1, 1), 0);
+	bytes = bytes_of(img.h.reftable_clusters);
+	assert_true(bytes > 6 * MiB && bytes < 8 * MiB);
+	assert_int_equal(set_or_write(30 * GiB / 512, 1, 1), 0);
+	assert_int_equal(bytes_of(img.h.reftable_clusters), 8 * MiB);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(qcow2_refcounts_set(img.r, 33 * GiB / 512, 1,
+		    1), -ENOSPC);
+	write_back();
+	img_reload(65536);
+	img_close();
+	unlink(img.path);
+}
+
+/* A block that is missing in the middle is made where it belongs. */
+static void
+test_missing(void **state)
+{
+	uint64_t middle = 3 * 64;	/* of 64 clusters each */
+
+	(void)state;
+	img_make(9, 6, "64K");
+	img_load(65536);
+	while (img.nr_runs == 0 || img.runs[img.nr_runs - 1].offset < 600)
+		assert_int_equal(reserve(63), 0);
+	drop_all();
+	write_back();
+	/* Forget the block: its range is free, and full of old bytes. */
+	assert_int_equal(rig_shell(NULL, 0, "(head -c 8 /dev/zero | dd "
+	    "of='%s' conv=notrunc bs=1 seek=%llu) 2>/dev/null", img.path,
+	    (unsigned long long)img.h.reftable_offset + 3 * 8), 0);
+	img_close();
+	img_load(65536);
+	assert_false(img.metadata[middle]);
+	cluster_use(middle, false);
+	kernel.punch_error = EIO;
+	while (!img.metadata[middle])
+		assert_int_equal(reserve(40), 0);
+	kernel.punch_error = 0;
+	assert_int_equal(img.runs[img.nr_runs - 1].offset, middle + 1);
+	check_model();
+	write_back();
+	img_reload(65536);
+	finish();
+}
+
+static void
+poke(uint64_t offset, uint64_t value)
+{
+	static uint8_t buf[SECTOR] __attribute__((aligned(4096)));
+	uint64_t be = htobe64(value), at = offset & ~511ull;
+
+	assert_int_equal(syscall(SYS_pread64, img.f.fd, buf, SECTOR, at),
+	    SECTOR);
+	memcpy(buf + (offset & 511), &be, 8);
+	assert_int_equal(syscall(SYS_pwrite64, img.f.fd, buf, SECTOR, at),
+	    SECTOR);
+}
+
+static void
+test_bad_tables(void **state)
+{
+	/* The table of a fresh image is cluster 1, its block cluster 2. */
+	static const struct { uint64_t offset, value; const char *why; }
+	cases[] = {
+		{ 0x10000, 0, "no refcount block" },
+		{ 0x10000, 0x20200, "not the start" },
+		{ 0x10000, 0x20001, "not the start" },
+		{ 0x10000, 0x7fff0000, "beyond the end" },
+		{ 0x10000, 0xffffffffffff0000, "beyond the end" },
+		{ 0x10000, 0x10000, "0x10000 is used twice" },
+		{ 0x10008, 0x10000, "0x10000 is used twice" },
+		{ 0x10008, 0x20000, "0x20000 is used twice" },
+		{ 0x1fff8, 0x20000, "0x20000 is used twice" },
+		{ 0x10010, 0x80010000, "where none may lie" },
+		{ 0x20000, 0x0000000100010001, "refcount of its header is 0" },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		img_make(16, 4, "1M");
+		if (strstr(cases[i].why, "none") != NULL)
+			assert_int_equal(truncate(img.path, 3ll << 30), 0);
+		img_open_at(65536);
+		poke(cases[i].offset, cases[i].value);
+		assert_int_equal(img_try_load(), -EUCLEAN);
+		if (strstr(img.why, cases[i].why) == NULL ||
+		    strstr(img.why, img.path) == NULL ||
+		    strstr(img.why, "qemu-img check -r all") == NULL)
+			fail_msg("%s: %s", cases[i].why, img.why);
+		img_close();
+		unlink(img.path);
+	}
+}
+
+/* The header parser lets none of these through; the table does not trust it. */
+static void
+test_bad_headers(void **state)
+{
+	static const struct { uint64_t offset; uint32_t clusters; } cases[] = {
+		{ 0, 1 }, { 0x10000, 0 }, { 0x10200, 1 }, { 0x10000, 129 },
+		{ 0x7f0000, 1 }, { 0x10000, UINT32_MAX },
+	};
+	size_t i;
+
+	(void)state;
+	img_make(16, 4, "1M");
+	img_load(65536);
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		img.h.reftable_offset = cases[i].offset;
+		img.h.reftable_clusters = cases[i].clusters;
+		assert_int_equal(img_try_load(), -EUCLEAN);
+		assert_non_null(strstr(img.why, "has a refcount table of"));
+	}
+	img_close();
+	unlink(img.path);
+}
+
+/* A block of zeroes gives nothing away that is in use as metadata. */
+static void
+test_bad_blocks(void **state)
+{
+	static const struct { uint64_t value; } cases[] = {
+		{ 0x0001000000010001 },	/* the table is free */
+		{ 0x0001000100000001 },	/* the block is free */
+		{ 0x0001000100010000 },	/* the L1 table is free */
+	};
+	unsigned i, j;
+
+	(void)state;
+	for (i = 0; i < 3; i++) {
+		img_make(16, 4, "1M");
+		img_open_at(65536);
+		poke(0x20000, cases[i].value);
+		assert_int_equal(img_try_load(), 0);
+		for (j = 0; j < 3; j++)
+			assert_int_equal(reserve(4), -EUCLEAN);
+		check_model();
+		img_close();
+		unlink(img.path);
+	}
+	/* Everything is said to be in use, up to 2 GiB beyond the file. */
+	img_make(16, 4, "1M");
+	img_load(65536);
+	assert_int_equal(qcow2_refcounts_set(img.r, 4, 32764, 9), 0);
+	write_back();
+	img_reload(65536);
+	for (j = 0; j < 3; j++)
+		assert_int_equal(reserve(4), -EUCLEAN);
+	assert_true(img.f.size < MiB);
+	img_close();
+	unlink(img.path);
+}
+
+/*
+ * One call fails, whichever; the operation is tried again, and in the end
+ * everything is as if nothing had happened.
+ */
+
+static uint8_t *template;
+static size_t template_bytes;
+static struct range template_runs[MAX_RUNS];
+static unsigned template_nr_runs;
+
+/* Just before the table has to grow: 64 blocks of 64 clusters. */
+static void
+template_make(void)
+{
+	FILE *f;
+
+	img_make(9, 6, "64K");
+	img_load(65536);
+	while (img.value[64 * 64 - 30] == 0)
+		assert_int_equal(reserve(29), 0);
+	write_back();
+	template_bytes = img.f.size;
+	template = malloc(template_bytes);
+	f = fopen(img.path, "re");
+	assert_non_null(template);
+	assert_non_null(f);
+	assert_int_equal(fread(template, 1, template_bytes, f), template_bytes);
+	fclose(f);
+	memcpy(template_runs, img.runs, sizeof(template_runs));
+	template_nr_runs = img.nr_runs;
+}
+
+static void
+template_copy(void)
+{
+	FILE *f;
+
+	if (img.r != NULL)
+		img_close();
+	f = fopen(img.path, "we");
+	assert_non_null(f);
+	assert_int_equal(fwrite(template, 1, template_bytes, f),
+	    template_bytes);
+	assert_int_equal(fclose(f), 0);
+	img_load(65536);
+	memcpy(img.runs, template_runs, sizeof(template_runs));
+	img.nr_runs = template_nr_runs;
+}
+
+static int
+step_drop(void)
+{
+	return drop_one();
+}
+
+static int
+step_reserve(void)
+{
+	return reserve(20);
+}
+
+static int
+step_write(void)
+{
+	return qcow2_refcounts_write(img.r, NULL);
+}
+
+static int
+step_set(void)
+{
+	return qcow2_refcounts_set(img.r, 10000, 40, 1);
+}
+
+static int
+step_unset(void)
+{
+	return qcow2_refcounts_set(img.r, 10000, 40, 0);
+}
+
+static int
+step_trim(void)
+{
+	return qcow2_refcounts_trim(img.r);
+}
+
+/* Both say the same about the table, once what is dirty is written. */
+static void
+check_header(void)
+{
+	static uint8_t buf[SECTOR] __attribute__((aligned(4096)));
+	uint64_t be;
+
+	assert_int_equal(syscall(SYS_pread64, img.f.fd, buf, SECTOR, 0),
+	    SECTOR);
+	memcpy(&be, buf + QCOW2_AT_REFTABLE_OFFSET, 8);
+	assert_int_equal(be64toh(be), img.h.reftable_offset);
+}
+
+static void
+run_steps(unsigned fail_at)
+{
+	static int (*const steps[])(void) = {
+		step_drop, step_drop, step_reserve, step_write, step_reserve,
+		step_reserve, step_reserve, step_reserve, step_reserve,
+		step_write, step_drop, step_drop, step_set, step_write,
+		step_unset, step_trim, step_write,
+	};
+	size_t i;
+	int rc;
+
+	for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		rc = steps[i]();
+		if (rc == 0)
+			continue;
+		if (kernel.failed == 0 || rc != -kernel.error)
+			fail_msg("call %u, step %zu: %d", fail_at, i, rc);
+		check_model();
+		img.f.sync_error = 0;	/* attached again */
+		if (kernel.lies) {
+			write_back();
+			check_header();
+		}
+		rc = steps[i]();
+		if (rc != 0)
+			fail_msg("call %u, step %zu again: %d", fail_at, i,
+			    rc);
+	}
+}
+
+static void
+fail_each(int error, bool lies)
+{
+	unsigned n, failed;
+
+	for (n = 1, failed = 1; failed != 0; n++) {
+		template_copy();
+		kernel.fail_at = n;
+		kernel.error = error;
+		kernel.lies = lies;
+		run_steps(n);
+		assert_true(img.nr_tables >= 1);
+		failed = kernel.failed;
+		kernel.fail_at = 0;
+		drop_all();
+		write_back();
+		check_model();
+		img_reload(65536);
+		if (qemu_check(NULL, 0) != 0)
+			fail_msg("call %u: not clean", n);
+	}
+	if (n < 30)
+		fail_msg("only %u calls", n);
+}
+
+static void
+test_failures(void **state)
+{
+	(void)state;
+	template_make();
+	fail_each(EIO, false);
+	fail_each(ENOSPC, false);
+	fail_each(EIO, true);
+	img_close();
+	unlink(img.path);
+	free(template);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_widths),
+		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_largest),
+		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_drop),
+		cmocka_unit_test(test_zero),
+		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_ahead),
+		cmocka_unit_test(test_search),
+		cmocka_unit_test(test_trim),
+		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_bad_tables),
+		cmocka_unit_test(test_bad_headers),
+		cmocka_unit_test(test_bad_blocks),
+		cmocka_unit_test(test_failures),
 	};
 
 	return cmocka_run_group_tests_name("qcow2_refcount", tests, NULL, NULL);
