@@ -64,12 +64,15 @@ $(O)/test_qcow2_refcount: $(O)/tests/refcount_rig.o
 # Deaths and errors: every call that changes the image comes by tests/io_tap.c.
 QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \
             io_setup io_destroy io_submit io_getevents
-QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,crash errors kill)
+QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,bad crash errors flush images kill)
 TESTS += $(QCOW2_TAPPED)
 $(QCOW2_TAPPED): LIBS = -lcmocka $(DRIVER_LIBS) $(QCOW2_TAP:%=-Wl,--wrap=%)
 $(QCOW2_TAPPED): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o \
     $(patsubst %,$(O)/tests/%.o,disk_load io_tap qcow2_shape) $(DRIVERS)
 	$(LINK)
+
+$(patsubst %,$(O)/test_qcow2_%,bad flush images): $(O)/tests/qcow2_rig.o \
+    $(O)/tests/layer_rig.o
 
 # Random operations on qcow2 images and on a model of them.
 TESTS += tests/test_qcow2.sh
