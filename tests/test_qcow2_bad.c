@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/io_tap.h"
 #include "tests/qcow2_rig.h"
 
 /* Of an image of 64 KiB clusters whose first two are written. */
@@ -348,6 +349,7 @@ main(void)
 	};
 
 	setenv("TMPDIR", "/dev/shm", 0);
+	tap.real_aio = true;
 	return cmocka_run_group_tests_name("qcow2 bad images", tests, NULL,
 	    NULL);
 }

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/io_tap.h"
 #include "tests/qcow2_rig.h"
 
 /* Data, zeroes of both kinds, and what has been given back. */
@@ -520,5 +521,6 @@ main(void)
 	};
 
 	setenv("TMPDIR", "/dev/shm", 0);
+	tap.real_aio = true;
 	return cmocka_run_group_tests_name("qcow2 images", tests, NULL, NULL);
 }
