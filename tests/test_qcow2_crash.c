@@ -153,6 +153,7 @@ past_forget(void)
 {
 	size_t i;
 
+	tap = (struct tap){ 0 };
 	for (i = 0; i < past.nr_events; i++)
 		free(past.events[i].data);
 	free(past.events);
@@ -456,7 +457,10 @@ go_on(struct run *run, struct load *l, unsigned leaks, char why[WHY_MAX])
 
 	for (i = 0; i < 25; i++)
 		load_one(l);
-	load_verify(l, true);
+	if (!load_check(l, true, why)) {
+		rig_close(l->rig);
+		return false;
+	}
 	rig_close(l->rig);
 	if (!shape_check(run->shape, run->file, &now)) {
 		snprintf(why, WHY_MAX, "errors after more work");
@@ -589,6 +593,7 @@ test_shape(void **state)
 
 	if (only != NULL && strcmp(only, run.shape->name) != 0)
 		return;
+	past_forget();		/* what a failed test has left */
 	shape_make(run.shape, run.file, &run.first);
 	for (; runs > 0; runs--) {
 		run.seed = seed++ * 7919 + 1;
