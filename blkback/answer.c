@@ -377,6 +377,7 @@ describe_stats(const struct page *page)
 		{ "reqs-failed", s.reqs_failed },
 		{ "ios", s.ios }, { "ios-retried", s.ios_retried },
 		{ "submits", s.submits }, { "rounds", s.rounds },
+		{ "metadata-writes", s.metadata_writes },
 		{ "copy-calls", s.copy_calls },
 		{ "copy-segments", s.copy_segments },
 		{ "publishes", s.publishes }, { "notifies", s.notifies },

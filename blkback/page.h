@@ -32,7 +32,7 @@
 #include "ring/ring.h"
 
 #define PAGE_MAGIC  "RINGBACK"
-#define PAGE_LAYOUT 2u		/* changes with any change of what follows */
+#define PAGE_LAYOUT 3u		/* changes with any change of what follows */
 
 enum page_slot_state { PAGE_SLOT_FREE, PAGE_SLOT_TAKEN, PAGE_SLOT_ANSWERED };
 
@@ -88,6 +88,7 @@ struct page_stats {
 	uint64_t ios;			/* handed to the driver */
 	uint64_t ios_retried;		/* alone, after a merged I/O failed */
 	uint64_t submits;		/* system calls for that */
+	uint64_t metadata_writes;	/* the format's own */
 	uint64_t rounds;		/* that found something to do */
 	uint64_t copy_calls;		/* grant-copy calls */
 	uint64_t copy_segments;

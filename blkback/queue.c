@@ -77,6 +77,7 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 	q->merger.ios = page->stats.ios;
 	q->merger.retried = page->stats.ios_retried;
 	q->channel->submits += page->stats.submits;
+	img->metadata_writes += page->stats.metadata_writes;
 	q->grant.calls = page->stats.copy_calls;
 	q->grant.segments = page->stats.copy_segments;
 	return 0;
@@ -708,6 +709,7 @@ queue_round(struct queue *q)
 		s->ios = q->merger.ios;
 		s->ios_retried = q->merger.retried;
 		s->submits = q->channel->submits;
+		s->metadata_writes = q->channel->img->metadata_writes;
 		s->copy_calls = q->grant.calls;
 		s->copy_segments = q->grant.segments;
 		q->page->inflight = q->inflight;

@@ -110,6 +110,9 @@ struct image {
 	 */
 	uint32_t             redo_bytes;	/* 0: none */
 	void                *redo;		/* NULL: none lent */
+
+	_Atomic uint64_t     metadata_writes;	/* made for the format's own */
+					/* sake, since open; counted */
 };
 
 /*

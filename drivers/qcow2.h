@@ -219,7 +219,6 @@ struct qcow2 {
 	atomic_bool             draining;	/* the thread waits for epoch */
 
 	struct qcow2_meta      *meta;	/* qcow2_meta.h */
-	_Atomic uint64_t        metadata_writes; /* since open */
 };
 
 static inline uint64_t

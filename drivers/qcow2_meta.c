@@ -159,7 +159,7 @@ qcow2_refs_write(struct qcow2 *q)
 	unsigned writes = 0;
 	int rc = qcow2_refcounts_write(q->meta->refs, &writes);
 
-	atomic_fetch_add(&q->metadata_writes, writes);
+	atomic_fetch_add(&q->img.metadata_writes, writes);
 	return rc;
 }
 
@@ -400,7 +400,7 @@ table_fill(struct qcow2 *q, uint64_t to, uint64_t from, bool zero)
 		if (rc == 0)
 			rc = file_pwrite(&q->top->file, q->meta->buffer, n,
 			    to + done);
-		atomic_fetch_add(&q->metadata_writes, 1);
+		atomic_fetch_add(&q->img.metadata_writes, 1);
 	}
 	return rc;
 }
@@ -519,7 +519,7 @@ header_change(struct qcow2 *q, uint64_t incompatible, uint64_t autoclear)
 	be = htobe64(autoclear);
 	memcpy(sector + QCOW2_AT_AUTOCLEAR, &be, sizeof(be));
 	rc = file_pwrite(&q->top->file, sector, SECTOR, 0);
-	atomic_fetch_add(&q->metadata_writes, 1);
+	atomic_fetch_add(&q->img.metadata_writes, 1);
 	if (rc == 0)
 		rc = file_sync(&q->top->file);
 	if (rc == 0) {

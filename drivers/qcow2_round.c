@@ -91,7 +91,7 @@ round_write(struct qcow2 *q)
 		    m->copy[i].offset == first->offset + bytes);
 		rc = file_pwrite(&q->top->file, first->data, bytes,
 		    first->offset);
-		atomic_fetch_add(&q->metadata_writes, 1);
+		atomic_fetch_add(&q->img.metadata_writes, 1);
 	}
 	return rc;
 }

@@ -378,6 +378,7 @@ static const char busy_answer[] =
     "\"discard-wait-ns\": 20000, "
     "\"discard-wait-max-ns\": 15000, \"ios\": 160, "
     "\"ios-retried\": 5, \"submits\": 100, \"rounds\": 125, "
+    "\"metadata-writes\": 199, "
     "\"copy-calls\": 200, \"copy-segments\": 5000, "
     "\"publishes\": 130, \"notifies\": 120, \"events\": 40, "
     "\"sleeps\": 7, \"polls\": 8, \"connects\": 2}}";
@@ -401,6 +402,7 @@ static const char busy_text[] =
 "  host I/Os                       160       25.000 requests per host I/O\n"
 "  submit calls                    100        0.025 per request\n"
 "  retried alone                     5\n"
+"  metadata writes                 199        0.200 per guest's write\n"
 "\n"
 "guest\n"
 "  grant-copy calls                200        0.050 per request\n"
@@ -459,6 +461,7 @@ test_stats_idle(void **state)
 "  host I/Os                         0            - requests per host I/O\n"
 "  submit calls                      0            - per request\n"
 "  retried alone                     0\n"
+"  metadata writes                   0            - per guest's write\n"
 "\n"
 "guest\n"
 "  grant-copy calls                  0            - per request\n"

@@ -699,6 +699,8 @@ show_stats(const struct call *c, const json_t *answer)
 	print_ratio(s, "submit calls", "submits", "submits", "reqs-answered",
 	    "per request");
 	print_count(s, "retried alone", "ios-retried");
+	print_ratio(s, "metadata writes", "metadata-writes",
+	    "metadata-writes", "writes", "per guest's write");
 
 	printf("\nguest\n");
 	print_ratio(s, "grant-copy calls", "copy-calls", "copy-calls",
