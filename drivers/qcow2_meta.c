@@ -686,7 +686,8 @@ meta_sleep(struct qcow2 *q)
 
 	m->idle = true;
 	pthread_cond_broadcast(&m->quiet);
-	if (q->dirty_since_ms == 0 || m->paused) {
+	/* While it is paused nothing else is its to look at. */
+	if (m->paused || q->dirty_since_ms == 0) {
 		pthread_cond_wait(&m->wake, &q->lock);
 	} else {
 		at = q->dirty_since_ms + MAX_AGE_MS;
