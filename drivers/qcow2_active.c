@@ -174,6 +174,7 @@ meta_reset(struct qcow2 *q)
 	struct qcow2_slices *c = q->top->slices;
 	unsigned i;
 
+	pthread_mutex_lock(&q->lock);
 	for (i = 0; i < c->nr; i++)
 		c->slice[i].dirty = c->slice[i].writing = false;
 	qcow2_slices_clear(c);
@@ -191,6 +192,7 @@ meta_reset(struct qcow2 *q)
 	q->meta->run_failed = q->meta->swept = q->meta->unlogged = false;
 	q->meta->corrupt_told = q->meta->no_memory = false;
 	q->meta->unpacked_layer = NULL;
+	pthread_mutex_unlock(&q->lock);
 }
 
 static int
