@@ -285,6 +285,11 @@ soak-fuzz: FUZZ_SECONDS = $(SOAK_SECONDS)
 soak-fuzz: fuzz
 .PHONY: soak soak-fuzz $(SOAK:%=soak-%)
 
+bench-qcow2: ## what qcow2 costs, against raw and QEMU (20 minutes)
+bench-qcow2: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
+	$(Q)O=$(O) sh tests/bench_qcow2.sh
+.PHONY: bench-qcow2
+
 demo: ## see it work: a guest, two disks, verified I/O, in 30 seconds
 demo: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
 	$(Q)O=$(O) sh tests/demo.sh
@@ -356,7 +361,7 @@ clean: ## remove what was built
 
 help: ## print this
 	@awk -F ': ## ' '/^# ---- what to do/ { main = 1 } \
-	    /^[a-z-]+: ## / { l = sprintf("  make %-12s %s\n", $$1, $$2); \
+	    /^[a-z0-9-]+: ## / { l = sprintf("  make %-12s %s\n", $$1, $$2); \
 	    if (main) first = first l; else rest = rest l } \
 	    END { printf "%s%s", first, rest }' $(firstword $(MAKEFILE_LIST))
 
