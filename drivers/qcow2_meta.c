@@ -523,8 +523,10 @@ header_change(struct qcow2 *q, uint64_t incompatible, uint64_t autoclear)
 	if (rc == 0)
 		rc = file_sync(&q->top->file);
 	if (rc == 0) {
+		pthread_mutex_lock(&q->lock);
 		q->top->h.incompatible = incompatible;
 		q->top->h.autoclear = autoclear;
+		pthread_mutex_unlock(&q->lock);
 	}
 	return rc;
 }
