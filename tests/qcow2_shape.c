@@ -257,7 +257,7 @@ shape_remove(char file[512], struct bytes *b)
 bool
 shape_check(const struct shape *s, const char *file, unsigned *leaks)
 {
-	static char out[65536];
+	static char out[1 << 20];
 	const char *word;
 	int rc;
 
