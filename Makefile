@@ -263,7 +263,7 @@ $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	    -o $@ $<
 
 # ---- recovery: deaths under load ----------------------------------------------
-TESTS += tests/test_recovery.sh
+TESTS += tests/test_recovery.sh tests/test_qcow2_e2e.sh tests/test_qcow2_kills.sh
 CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)
@@ -271,7 +271,7 @@ $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 # ---- the long tests ------------------------------------------------------------
 # The scripts of `check` without its haste, and libFuzzer; each ends by itself.
 SOAK_SECONDS = 600
-SOAK = recovery hostile faults qcow2
+SOAK = recovery hostile faults qcow2_kills qcow2
 soak: ## the long tests: deaths, enemies, faults, fuzzing (90 minutes)
 soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)

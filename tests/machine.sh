@@ -58,8 +58,9 @@ disk_processes() {
 }
 
 daemon_start() {
+	# Whoever runs us may ignore a signal that kills in real life.
 	# shellcheck disable=SC2086 # a list
-	"$O/ringbackd" --run-dir "$dir/run" $daemon_options \
+	env --default-signal=XFSZ "$O/ringbackd" --run-dir "$dir/run" $daemon_options \
 	    >>"$dir/ringbackd.log" 2>&1 &
 	daemon=$!
 	wait_until 10 rb list && return

@@ -1,0 +1,362 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# test_qcow2_e2e: qcow2 images of each kind through the daemon, as a guest and as
+# qemu-img see them; and those that are refused.
+#
+# PARTS="features; memory": only those.
+set -u
+. tests/machine.sh
+. tests/qcow2_guest.sh
+
+# ---- features ------------------------------------------------------------------------
+
+with_snapshot() {
+	copy "$1" && qemu-img snapshot -c before "$img" &&
+		cp "$dir/have.raw" "$dir/before.raw"
+}
+
+snapshot_is_whole() {
+	qemu-img convert -f qcow2 -O raw -l before "$img" "$dir/then.raw" &&
+		cmp "$dir/before.raw" "$dir/then.raw"
+}
+
+# feature NAME MAKE ...: one kind of image, from end to end
+feature() {
+	what=$1
+	shift
+	check "$what: qemu-img makes it" "$@" || return
+	attach "$what"
+	io "$what: what is there" --rw read --bs 256k --depth 4
+	io "$what: random" --rw randrw --mix 30 --bs 16k --depth 16 --ios 120
+	io "$what: small" --rw randrw --mix 30 --bs 512 --depth 32 --ios 100 \
+	    --misalign 3
+	io "$what: large" --rw randrw --mix 40 --bs 1m --depth 2 --ios 6
+	io "$what: in order, with flushes" --rw write --bs 44k --depth 4 \
+	    --ios 30 --offset 5000k --flush-every 7
+	io "$what: all of it" --rw read --bs 256k --depth 4
+	detach "$what"
+	same "$what"
+}
+
+features() {
+	nothing_known
+	feature "version 2" new compat=0.10
+	feature "version 2, on raw" over compat=0.10
+	nothing_known
+	feature "64k" new compat=1.1
+	feature "on raw, 2M" over cluster_size=2M
+	feature "on qcow2, 4k" chain cluster_size=4k
+	nothing_known
+	feature "extended L2" new extended_l2=on,cluster_size=128k
+	feature "extended L2, on raw, 16k" over extended_l2=on,cluster_size=16k
+	feature "extended L2, on qcow2" chain extended_l2=on
+	feature "512" copy cluster_size=512
+	feature "zlib" copy compression_type=zlib -c
+	feature "zstd" copy compression_type=zstd,cluster_size=32k -c
+	feature "zstd, 2M" copy compression_type=zstd,cluster_size=2M -c
+	feature "a snapshot" with_snapshot refcount_bits=8
+	check "a snapshot: is as it was" snapshot_is_whole
+	feature "refcounts of 1 bit" copy refcount_bits=1
+	feature "refcounts of 64 bits" copy refcount_bits=64
+	feature "lazy refcounts" copy lazy_refcounts=on
+	nothing_known
+	feature "preallocated" new preallocation=metadata
+	feature "larger than what is below" over cluster_size=64k 30m
+	nothing_known
+	feature "preallocated, full" new preallocation=falloc,cluster_size=4k
+	feature "smaller than what is below" over cluster_size=64k \
+	    $((20 * 1048576 + 1536))
+}
+
+# ---- discards and what is published --------------------------------------------------------
+
+published() {
+	[ "$(xenstore-read "$(be 7 51712)/$1")" = "$2" ] || {
+		xenstore-ls "$(be 7 51712)"
+		return 1
+	}
+}
+
+# discards NAME CLUSTER MAKE ...
+discards() {
+	what="discards, $1" cluster=$2
+	shift 2
+	check "$what: qemu-img makes it" "$@"
+	attach "$what"
+	check "$what: the granule is a cluster" \
+	    published discard-granularity "$cluster"
+	check "$what: it begins at 0" published discard-alignment 0
+	check "$what: flushes are offered" published feature-flush-cache 1
+	check "$what: sectors of 512 bytes" published sector-size 512
+	io "$what: writes" --rw randwrite --bs 32k --ios 300 --depth 8
+	io "$what: random" --rw randtrim --bs $cluster --depth 8 --ios 40
+	io "$what: odd ones" --rw randtrim --bs 100k --depth 4 --ios 20
+	io "$what: reads" --rw read --bs 256k --depth 4
+	io "$what: writes again" --rw randrw --bs 16k --depth 16 --ios 200
+	# What was discarded may be old or zeros: make it certain.
+	io "$what: all" --rw write --bs 256k --depth 4
+	detach "$what"
+	same "$what"
+}
+
+blocks_of() {
+	stat -c %b "$1"
+}
+
+all_discards() {
+	nothing_known
+	discards 64k 65536 new cluster_size=64k
+	discards "2M on raw" 2097152 over cluster_size=2M
+	discards "extended L2 on raw" 65536 over extended_l2=on
+	discards 4k 4096 copy cluster_size=4k
+	nothing_known
+	check "a disk that is given back: make it" new cluster_size=64k
+	attach "a disk that is given back"
+	io "a disk that is given back: writes" --rw write --bs 1m
+	full=$(blocks_of "$img")
+	check "a disk that is given back: discard it" guest 7 io xvda \
+	    --rw trim --bs 1m
+	detach "a disk that is given back"
+	check "a disk that is given back: no fault" no_errors "$img"
+	at_least "a disk that is given back: blocks it had" "$full" 40000
+	at_most "a disk that is given back: blocks it has" \
+	    "$(blocks_of "$img")" 4000
+	nothing_known
+	spec=qcow2,discard=ignore
+	check "discard=ignore: make it" new cluster_size=64k
+	attach "discard=ignore"
+	check "discard=ignore: it is not offered" published feature-discard 0
+	detach "discard=ignore"
+	unset spec
+}
+
+# ---- who else wants it -----------------------------------------------------------------------
+
+others() {
+	nothing_known
+	check "in use: make it" over cluster_size=64k
+	cp "$img" "$dir/other.qcow2"
+	attach "in use"
+	io "in use: writes" --rw randwrite --bs 64k --ios 50
+	refuse "in use: attach it again" rb attach guest-7 xvdb "qcow2:$img"
+	refuse "in use: attach it as raw" rb attach guest-7 xvdb "raw:$img"
+	refuse "in use: attach what is below it" \
+	    rb attach guest-7 xvdb "raw:$dir/base.raw"
+	check "in use: read what is below it" \
+	    rb attach guest-7 xvdb "raw,readonly=on:$dir/base.raw"
+	check "in use: and no longer" rb detach guest-7 xvdb
+	check "in use: another one on the same" \
+	    rb attach guest-7 xvdb "qcow2:$dir/other.qcow2"
+	check "in use: detach that" rb detach guest-7 xvdb
+	refuse "in use: qemu-img resize" \
+	    qemu-img resize -f qcow2 "$img" +1M
+	refuse "in use: qemu-img commit" qemu-img commit -f qcow2 "$img"
+	check "in use: qemu-img info -U" qemu-img info -U -f qcow2 "$img"
+	io "in use: reads" --rw read --bs 256k
+	detach "in use"
+	same "in use"
+	check "not in use: qemu-img resize" \
+	    qemu-img resize -f qcow2 "$img" +1M
+	# And the other way round.
+	qemu-io -f qcow2 -c 'sleep 2000' "$img" >/dev/null &
+	other=$!
+	sleep 0.5
+	refuse "QEMU has it: attach" rb attach guest-7 xvda "qcow2:$img"
+	wait $other
+	attach "QEMU had it"
+	detach "QEMU had it"
+}
+
+# readonly: nothing is written, not even with a dirty header
+readonly_disk() {
+	nothing_known
+	check "read-only: make it" over cluster_size=64k
+	sum=$(md5sum <"$img")
+	check "read-only: attach" rb attach guest-7 xvda "qcow2:$img" --readonly
+	io "read-only: reads" --rw read --bs 256k
+	check "read-only: a write is ERROR" guest 7 io xvda --rw write --bs 4k \
+	    --ios 3 --expect error
+	detach "read-only"
+	check "read-only: the file is the same" [ "$sum" = "$(md5sum <"$img")" ]
+}
+
+# ---- files that may not grow -------------------------------------------------------------------
+
+daemon_restart() {
+	kill "$daemon"
+	wait "$daemon"
+	daemon_start || exit 1
+}
+
+# There it is the guest's own writes that are sent into the limit.
+limited_raw() {
+	truncate -s $size "$dir/limited.raw"
+	check "a limited raw file: attach" \
+	    rb attach guest-7 xvdb "raw:$dir/limited.raw"
+	victim=$(pid_of)
+	check "a limited raw file: beyond the limit is ERROR" guest 7 io xvdb \
+	    --rw write --offset 4m --bs 4k --ios 4 --expect error
+	check "a limited raw file: the process is the same" \
+	    [ "$victim" = "$(pid_of)" ]
+	check "a limited raw file: detach" rb detach guest-7 xvdb
+}
+
+# A limit of the process, for this makes every call fail in the same way.
+limits() {
+	nothing_known
+	check "a limited file: make it" new cluster_size=64k
+	ulimit -S -f $((3 * 2048))	# of 512 bytes
+	daemon_restart
+	ulimit -S -f unlimited
+	attach "a limited file"
+	io "a limited file: writes" --rw write --bs 64k --ios 20
+	victim=$(pid_of)
+	seed=$((seed + 1))
+	guest 7 io xvda --rw randwrite --bs 64k --ios 200 --depth 8 --verify \
+	    --zeroed --seed $seed --json >"$dir/json" 2>/dev/null
+	at_least "a limited file: writes that failed" \
+	    "$(number failed_ios "$dir/json")" 1
+	check "a limited file: the process is the same" \
+	    [ "$victim" = "$(pid_of)" ]
+	io "a limited file: what was there" --rw read --bs 256k --depth 4
+	detach "a limited file"
+	check "a limited file: no fault" no_errors "$img" leaks
+	limited_raw
+	daemon_restart
+	attach "no limit"
+	io "no limit: reads" --rw read --bs 256k --depth 4
+	io "no limit: all of it" --rw write --bs 256k --depth 4
+	detach "no limit"
+	same "no limit" leaks
+}
+
+# ---- memory -------------------------------------------------------------------------------------
+
+# Private memory of the disk process, without what loopxen plays, and its page.
+memory_of() {
+	awk '/^[0-9a-f]+-[0-9a-f]+ / { mine = $6 !~ /loopxen|memfd|\.page$/ }
+	    mine && /^Private_/ { n += $2 }
+	    END { print n / 1024 }' "/proc/$1/smaps"
+}
+
+memory() {
+	if ldd "$O/ringbackd" | grep -q asan; then
+		say "skip memory: a sanitizer needs much of its own"
+		return
+	fi
+	nothing_known
+	check "100 GiB: make it" new cluster_size=64k 100G
+	attach "100 GiB"
+	check "100 GiB: writes all over it" guest 7 io xvda --rw randwrite \
+	    --bs 4k --depth 32 --ios 3000
+	check "100 GiB: reads all over it" guest 7 io xvda --rw randread \
+	    --bs 4k --depth 32 --ios 6000
+	private=$(memory_of "$(pid_of)")
+	page=$(du -k "$dir/run/7-51712.page" | sed 's/[^0-9].*//')
+	at_most "100 GiB: private memory and page file, MiB" "$(awk "BEGIN {
+	    print ${private:-1e9} + ${page:-1e9} / 1024 }")" 24
+	at_least "100 GiB: its data memory is in that, MiB" "$private" 8
+	detach "100 GiB"
+	check "100 GiB: no fault" no_errors "$img"
+	rm -f "$img"
+}
+
+# ---- bad images -----------------------------------------------------------------------------------
+
+# poke_image AT BYTES: in octal escapes of printf
+poke_image() {
+	# shellcheck disable=SC2059 # it is the format
+	printf "$2" | dd of="$img" bs=1 seek="$1" conv=notrunc 2>/dev/null
+}
+
+# refused NAME WORDS: exit status 1, one line that holds the words in order
+refused() {
+	words=$(echo "$2" | sed 's/|/.*/g')
+	rb attach guest-7 xvda "qcow2:$img" >"$dir/said" 2>&1
+	status=$?
+	if [ $status -eq 1 ] && [ "$(wc -l <"$dir/said")" -eq 1 ] &&
+	    grep -q "$words" "$dir/said"; then
+		ok "$1 is refused"
+	else
+		bad "$1: exit status $status, not 1 with \"$words\":" \
+		    "$(cat "$dir/said")"
+		rb detach guest-7 xvda >/dev/null 2>&1
+	fi
+	nothing_left "$1"
+}
+
+bad_headers() {
+	truncate -s 1m "$img"
+	refused "a file without a header" "$img|magic"
+	truncate -s 60 "$img"
+	refused "a header that is cut off" "$img|60|cut off"
+	rm -f "$img"
+	refused "an image that is not there" "$img|No such file"
+	new cluster_size=64k
+	poke_image 4 '\0\0\0\4'
+	refused "version 4" "$img|version|4"
+	new cluster_size=64k
+	poke_image 20 '\0\0\0\40'
+	refused "clusters of 4 GiB" "$img|cluster_bits|32"
+	new cluster_size=64k
+	poke_image 72 '\0\0\0\0\0\0\1\0'
+	refused "a feature that nobody knows" "$img|incompatible_features|0x100"
+	new cluster_size=64k
+	poke_image 72 '\0\0\0\0\0\0\0\1'
+	refused "a dirty image" "$img|dirty|qemu-img check"
+	new cluster_size=64k
+	poke_image 72 '\0\0\0\0\0\0\0\2'
+	refused "a corrupt image" "$img|corrupt|qemu-img check"
+	new cluster_size=64k
+	poke_image 40 '\377\377\377\377\377\377\377\0'
+	refused "an L1 table nowhere" "$img|l1_table_offset"
+	new cluster_size=64k
+	poke_image 32 '\0\0\0\2'
+	refused "an encrypted image" "$img|encrypt"
+	rm -f "$img"
+	qemu-img create -q -f qcow2 -o "data_file=$dir/data.raw" "$img" 1m
+	refused "data in another file" "$img|data file"
+}
+
+bad_chains() {
+	mkdir "$dir/elsewhere" "$dir/images"
+	truncate -s 1m "$dir/elsewhere/base.raw" "$dir/images/base.raw"
+	img=$dir/images/x.qcow2
+	qemu-img create -q -f qcow2 -b ../elsewhere/base.raw -F raw "$img"
+	refused "a backing file elsewhere" \
+	    "layer 1|backing file must lie below|$dir/elsewhere/base.raw"
+	ln -s ../elsewhere/base.raw "$dir/images/link.raw"
+	qemu-img rebase -u -f qcow2 -b link.raw -F raw "$img"
+	refused "a link to elsewhere" \
+	    "layer 1|backing file must lie below|$dir/elsewhere/base.raw"
+	qemu-img rebase -u -f qcow2 -b none.raw -F raw "$img"
+	refused "a backing file that is not there" "none.raw|No such file"
+	qemu-img rebase -u -f qcow2 -b x.qcow2 -F qcow2 "$img"
+	refused "a circle" "circle"
+	qemu-img rebase -u -f qcow2 -b nbd://localhost/x -F raw "$img"
+	refused "a protocol" "protocol|nbd:"
+	qemu-img create -q -f qcow2 -b base.raw -F raw "$img"
+	qemu-img rebase -u -f qcow2 -b base.raw -F vmdk "$img"
+	refused "another format below" "vmdk|raw and qcow2"
+	allowed_elsewhere
+	img=$dir/x.qcow2
+}
+
+# ... but where it was allowed, and nowhere else.
+allowed_elsewhere() {
+	daemon_options="$daemon_options --backing-root $dir/none
+	    --backing-root $dir/elsewhere"
+	daemon_restart
+	qemu-img rebase -u -f qcow2 -b ../elsewhere/base.raw -F raw "$img"
+	attach "--backing-root"
+	detach "--backing-root"
+	qemu-img rebase -u -f qcow2 -b base.raw -F raw "$img"
+	refused "a backing file beside the image, but not below a root" \
+	    "layer 1|backing file must lie below|$dir/images/base.raw"
+}
+
+qcow2_machine
+eval "${PARTS-features; all_discards; others; readonly_disk; limits; memory
+    bad_headers; bad_chains}"
+qcow2_end
