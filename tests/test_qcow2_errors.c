@@ -279,26 +279,31 @@ trial(struct trial *t, enum how how, bool always, unsigned nth, uint64_t seed)
 	return finish(t);
 }
 
-/* Some calls of it, or all. */
+/* Every call of it. */
 static void
-try_all(struct trial *t, enum how how, bool always, uint64_t seed)
+try_each(struct trial *t, enum how how, bool always, uint64_t seed)
 {
-	unsigned tries = (unsigned)setting("TRIES", 2), nth, i, nr_calls;
-	struct load dice = { .dice = seed * 5 + (unsigned)how + always };
+	unsigned nth;
 
-	if (tries == 0) {
-		for (nth = 1; trial(t, how, always, nth, seed); nth++)
-			;
-		print_message("%s, %s %s: %u calls\n", t->shape->name,
-		    how_names[how], always ? "always" : "once", nth - 1);
-		return;
-	}
-	assert_false(trial(t, how, always, UINT32_MAX, seed));
+	for (nth = 1; trial(t, how, always, nth, seed); nth++)
+		;
+	print_message("%s, %s %s: %u calls\n", t->shape->name,
+	    how_names[how], always ? "always" : "once", nth - 1);
+}
+
+/* Some calls of it. */
+static void
+try_some(struct trial *t, enum how how, unsigned tries, uint64_t seed)
+{
+	struct load dice = { .dice = seed * 5 + (unsigned)how };
+	unsigned nr_calls;
+
+	assert_false(trial(t, how, false, UINT32_MAX, seed));
 	nr_calls = fault.nr_calls;
 	assert_true(nr_calls > 0);
-	for (i = 0; i < tries; i++)
-		trial(t, how, always, 1 + (unsigned)load_dice(&dice, nr_calls),
-		    seed);
+	for (; tries > 0; tries--)
+		trial(t, how, tries % 2 == 0,
+		    1 + (unsigned)load_dice(&dice, nr_calls), seed);
 }
 
 /* It cannot be activated, then it can. */
@@ -366,6 +371,7 @@ test_shape(void **state)
 {
 	struct trial *t = calloc(1, sizeof(*t));
 	uint64_t seed = setting("SEED", 1) * 104729;
+	unsigned tries = (unsigned)setting("TRIES", 3);
 	const char *only = getenv("SHAPE");
 	size_t bytes;
 	int how;
@@ -382,8 +388,12 @@ test_shape(void **state)
 	assert_true(t->now != NULL && t->flushed != NULL);
 	shape_make(t->shape, t->file, &t->first);
 	for (how = 0; how < HOWS; how++) {
-		try_all(t, (enum how)how, false, seed);
-		try_all(t, (enum how)how, true, seed);
+		if (tries > 0) {
+			try_some(t, (enum how)how, tries, seed);
+		} else {
+			try_each(t, (enum how)how, false, seed);
+			try_each(t, (enum how)how, true, seed);
+		}
 		try_activate(t, (enum how)how);
 	}
 	try_limit(t, seed);
