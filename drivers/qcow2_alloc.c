@@ -289,8 +289,7 @@ qcow2_refcounts_reserve(struct qcow2_refcounts *r, uint64_t want,
 
 	if (r->cursor == c)
 		advance_cursor(r, end);
-	*zero = !r->f->device && (c >= r->fresh ||
-	    refcount_punch(r, c, end - c) == 0);
+	*zero = c >= r->fresh || refcount_punch(r, c, end - c) == 0;
 	if (c >= r->fresh)
 		refcount_spoilt(r, end);
 	*first = c;

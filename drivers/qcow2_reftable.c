@@ -247,9 +247,10 @@ area_plan(const struct qcow2_refcounts *r, uint64_t end, struct area *a)
 
 	a->first = max_u64(end, reftable_reach(r));
 	a->index = a->first >> r->block_bits;
-	if (r->table.nr_entries >= REFTABLE_ENTRIES)
-		return -ENOSPC;
-	/* Each round makes it larger, by what the last one has added. */
+	/*
+	 * Each round makes it larger, by what the last one has added: two or
+	 * three do, unless the largest table is too small.
+	 */
 	for (i = 0; i < 64; i++) {
 		entries = min_u64(entries, REFTABLE_ENTRIES);
 		a->table = (entries + per_cluster - 1) / per_cluster;
@@ -258,8 +259,6 @@ area_plan(const struct qcow2_refcounts *r, uint64_t end, struct area *a)
 			;
 		if (area_end(a) >> r->block_bits < a->table * per_cluster)
 			return 0;
-		if (entries == REFTABLE_ENTRIES)
-			return -ENOSPC;
 		entries = (area_end(a) >> r->block_bits) + 1;
 	}
 	return -ENOSPC;

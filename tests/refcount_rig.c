@@ -180,8 +180,15 @@ static void
 on_metadata(void *arg, uint64_t first, uint64_t count, bool is)
 {
 	assert_ptr_equal(arg, &img);
-	if (first == img.h.reftable_offset >> img.h.cluster_bits && is)
+	if (first == img.h.reftable_offset >> img.h.cluster_bits && is) {
 		img.nr_tables++;
+		if (img.table_clusters != 0 &&
+		    bytes_of(img.h.reftable_clusters) <
+		    QCOW2_MAX_REFTABLE_BYTES)
+			assert_true(img.h.reftable_clusters * 2 >=
+			    img.table_clusters * 3);
+		img.table_clusters = img.h.reftable_clusters;
+	}
 	for (; count > 0 && first < MODEL; count--) {
 		assert_true(img.metadata[first] != is);
 		img.metadata[first++] = is;
@@ -228,6 +235,7 @@ img_try_load(void)
 	int rc;
 
 	memset(img.metadata, 0, sizeof(img.metadata));
+	img.table_clusters = 0;
 	rc = qcow2_refcounts_load(img.r, img.why);
 	for (i = 0; rc == 0 && i < MODEL; i++)
 		rc = qcow2_refcounts_get(img.r, i, &img.value[i]);

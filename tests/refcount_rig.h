@@ -50,6 +50,7 @@ struct rig_image {
 	bool     metadata[MODEL];
 	struct range runs[MAX_RUNS];	/* in clusters */
 	unsigned nr_runs, nr_tables;
+	uint32_t table_clusters;	/* of the last one */
 	bool     reserving, dropping;
 	bool     zero;			/* what the last reserve said */
 	char     why[WHY_MAX];

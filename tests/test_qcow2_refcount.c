@@ -181,7 +181,8 @@ test_drop(void **state)
 	assert_int_equal(qcow2_refcounts_set(img.r, UINT64_MAX, 2, 1), -EFBIG);
 	assert_int_equal(qcow2_refcounts_set(img.r, 1ull << 43, 5, 1),
 	    -ENOSPC);
-	assert_int_equal(qcow2_refcounts_set(img.r, 1ull << 43, 5, 0), 0);
+	assert_int_equal(qcow2_refcounts_set(img.r, 1ull << 30, 1ull << 43, 0),
+	    0);			/* and soon */
 	finish();
 }
 
@@ -217,6 +218,22 @@ test_zero(void **state)
 	assert_int_equal(reserve(5), 0);
 	assert_true(img.zero);
 	assert_int_equal(kernel.nr_calls, 0);
+	assert_int_equal(qcow2_refcounts_reserve(img.r, 0, &run.offset,
+	    &run.bytes, &img.zero), -EINVAL);
+	finish();
+
+	/* Bytes in the last cluster of the file, which nobody owns. */
+	img_make(16, 4, "1M");
+	assert_int_equal(rig_shell(NULL, 0, "truncate -s 256K '%s' && "
+	    "head -c 512 /dev/urandom >>'%s'", img.path, img.path), 0);
+	img_load(65536);
+	assert_int_equal(reserve(1), 0);
+	assert_int_equal(img.runs[0].offset, 4);
+	assert_true(img.zero);
+	kernel.punch_error = EIO;
+	assert_int_equal(reserve(1), 0);
+	assert_true(img.zero);
+	kernel.punch_error = 0;
 	finish();
 }
 
@@ -375,33 +392,50 @@ test_trim(void **state)
 	finish();
 }
 
-/* A device is full of what it held before, and does not grow. */
+/*
+ * All of a device, or of a file that cannot be punched and does not grow, is
+ * full of what was there before.  All of it can be had.
+ */
 static void
-test_device(void **state)
+check_full(bool device, unsigned cluster_bits, unsigned megabytes)
 {
 	uint64_t i, nr_free = 0, limit;
 	int rc;
 
-	(void)state;
-	img_make(9, 6, "64K");
-	assert_int_equal(rig_shell(NULL, 0, "head -c 6M /dev/zero | "
-	    "tr '\\0' '\\377' >>'%s'; truncate -s 6M '%s'", img.path,
-	    img.path), 0);
+	img_make(cluster_bits, 6, "64K");
+	assert_int_equal(rig_shell(NULL, 0, "head -c %uM /dev/zero | "
+	    "tr '\\0' '\\377' >>'%s'; truncate -s %uM '%s'", megabytes,
+	    img.path, megabytes, img.path), 0);
 	img_load(4096);
-	img.f.device = true;
-	img.f.discard_granularity = 0;
-	limit = img.f.size >> 9;
+	img.f.device = device;
+	if (device)
+		img.f.discard_granularity = 0;
+	kernel.punch_error = EOPNOTSUPP;
+	kernel.cap = 1;
+	kernel.cap_error = ENOSPC;
+	limit = img.f.size >> cluster_bits;
 	while ((rc = reserve_or_write(50)) == 0)
 		assert_false(img.zero);
 	assert_int_equal(rc, -ENOSPC);
-	assert_int_equal(img.f.size, 6 * MiB);
-	assert_true(img.nr_tables >= 2);
-	assert_int_equal(kernel.nr_punched, 0);
+	assert_int_equal(img.f.size, megabytes * MiB);
 	for (i = 1; i < limit; i++)
 		nr_free += img.value[i] == 0;
 	assert_int_equal(nr_free, 0);
-	assert_int_equal(qcow2_refcounts_set(img.r, limit, 1, 1), -ENOSPC);
+	if (device) {
+		assert_int_equal(kernel.nr_punched, 0);
+		assert_int_equal(qcow2_refcounts_set(img.r, limit, 1, 1),
+		    -ENOSPC);
+	}
 	finish();
+}
+
+static void
+test_device(void **state)
+{
+	(void)state;
+	check_full(true, 9, 6);
+	check_full(true, 13, 20);
+	check_full(false, 13, 20);
 }
 
 /* The table ends at 8 MiB: 32 GiB for clusters of 512 bytes and 64 bits. */
@@ -572,6 +606,16 @@ test_bad_blocks(void **state)
 	assert_true(img.f.size < MiB);
 	img_close();
 	unlink(img.path);
+
+	/* The L1 table lies where a block would have to be made. */
+	img_make(16, 4, "1M");
+	assert_int_equal(truncate(img.path, 3ll << 30), 0);
+	img_load(65536);
+	img.h.l1_offset = bytes_of(32768);
+	assert_int_equal(qcow2_refcounts_set(img.r, 32800, 1, 1), -EUCLEAN);
+	check_model();
+	img_close();
+	unlink(img.path);
 }
 
 /*
@@ -618,7 +662,7 @@ template_copy(void)
 	assert_int_equal(fwrite(template, 1, template_bytes, f),
 	    template_bytes);
 	assert_int_equal(fclose(f), 0);
-	img_load(65536);
+	img_load(0);		/* a small cache makes more calls */
 	memcpy(img.runs, template_runs, sizeof(template_runs));
 	img.nr_runs = template_nr_runs;
 }
@@ -632,7 +676,7 @@ step_drop(void)
 static int
 step_reserve(void)
 {
-	return reserve(20);
+	return reserve_or_write(20);
 }
 
 static int
@@ -642,15 +686,26 @@ step_write(void)
 }
 
 static int
+set_value(uint64_t value)
+{
+	int rc = qcow2_refcounts_set(img.r, 10000, 40, value);
+
+	if (rc != -EAGAIN)
+		return rc;
+	rc = step_write();
+	return rc == 0 ? qcow2_refcounts_set(img.r, 10000, 40, value) : rc;
+}
+
+static int
 step_set(void)
 {
-	return qcow2_refcounts_set(img.r, 10000, 40, 1);
+	return set_value(1);
 }
 
 static int
 step_unset(void)
 {
-	return qcow2_refcounts_set(img.r, 10000, 40, 0);
+	return set_value(0);
 }
 
 static int
@@ -728,6 +783,31 @@ fail_each(int error, bool lies)
 		fail_msg("only %u calls", n);
 }
 
+/* What a table that came to nothing left behind is not taken for zeroes. */
+static void
+test_remains(void **state)
+{
+	unsigned n;
+	int rc = -EIO;
+
+	(void)state;
+	for (n = 1; rc != 0; n++) {
+		img_make(9, 6, "64K");
+		img_load(65536);
+		kernel.fail_at = n;
+		kernel.error = EIO;
+		rc = qcow2_refcounts_set(img.r, 5000, 1, 1);
+		assert_true(rc == 0 || kernel.failed == 1);
+		img.f.sync_error = 0;
+		while (img.nr_runs == 0 ||
+		    img.runs[img.nr_runs - 1].offset < 5200)
+			assert_int_equal(reserve(60), 0);
+		img_close();
+		unlink(img.path);
+	}
+	assert_true(n > 6);
+}
+
 static void
 test_failures(void **state)
 {
@@ -761,6 +841,7 @@ main(void)
 		cmocka_unit_test(test_bad_tables),
 		cmocka_unit_test(test_bad_headers),
 		cmocka_unit_test(test_bad_blocks),
+		cmocka_unit_test(test_remains),
 		cmocka_unit_test(test_failures),
 	};
 
