@@ -11,6 +11,10 @@
  * be lost), that what the guest flushed can be read, that what it wrote after
  * that is old or new in each sector, and that one can go on working with it.
  *
+ * In some runs the process "dies" before that, once or more: from a chosen
+ * call of the driver on nothing reaches the file any more, and the image is
+ * opened again with the memory that it had lent as it was in that call.
+ *
  *   SEED=n        begin elsewhere
  *   IMAGES=n      so many crashes of each run
  *   RUNS=n        so many runs of each shape
@@ -56,9 +60,25 @@ static struct {
 	struct event   *events;
 	size_t          nr_events, room;
 	bool            lie;		/* forget that there were syncs */
+	unsigned        die_in;		/* calls; 0: live on */
+	bool            die_after;	/* that call, else before it */
+	bool            dead;
+	void           *redo, *redo_copy;	/* the memory lent; then */
+	size_t          redo_bytes;
 	struct guest_op ops[MAX_OPS];
 	unsigned        nr_ops;
 } past = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* With the mutex: is this the call in which it dies? */
+static void
+count_down(bool after)
+{
+	if (past.die_in == 0 || past.die_after != after || --past.die_in > 0)
+		return;
+	past.dead = true;
+	if (past.redo_bytes > 0)
+		memcpy(past.redo_copy, past.redo, past.redo_bytes);
+}
 
 static long
 record_begin(struct tap_call *c)
@@ -70,6 +90,11 @@ record_begin(struct tap_call *c)
 	if (c->kind == TAP_READ || (c->kind == TAP_SYNC && past.lie))
 		return 0;
 	pthread_mutex_lock(&past.mutex);
+	count_down(false);
+	if (past.dead) {
+		pthread_mutex_unlock(&past.mutex);
+		return -EIO;
+	}
 	if (past.nr_events == past.room) {
 		past.room = past.room * 2 + 1024;
 		past.events = realloc(past.events,
@@ -108,6 +133,7 @@ record_end(struct tap_call *c, long result)
 		e->kind = TAP_READ;
 	else if (e->kind == TAP_WRITE)
 		e->length = (uint64_t)result;
+	count_down(true);
 	pthread_mutex_unlock(&past.mutex);
 }
 
@@ -145,8 +171,9 @@ static void
 record_ended(struct load *l, struct load_op *o, int error)
 {
 	(void)l;
-	assert_int_equal(error, 0);
-	past.ops[o->mark[0]].ended = record_now();
+	assert_true(error == 0 || past.dead);
+	if (error == 0)
+		past.ops[o->mark[0]].ended = record_now();
 }
 
 static void
@@ -337,6 +364,8 @@ struct run {
 	uint64_t            seed;
 	unsigned            nr_images;
 	unsigned            leaks;	/* most that an image had */
+	bool                deaths;	/* of the process before that */
+	unsigned            nr_deaths;
 };
 
 static struct model *
@@ -357,12 +386,77 @@ load_of(struct run *run, struct rig *r, struct model *m)
 		.cluster = run->shape->cluster / SECTOR, .longest = 256 };
 }
 
+/* With memory lent, which is new or what a process left that died. */
+static void
+open_with(struct run *run, struct rig *r, const void *left)
+{
+	*r = (struct rig){ .discard = true };
+	if (rig_image(r, shape_format(run->shape), run->file, false,
+	    CACHE_NONE) != 0)
+		fail_msg("%s", r->why);
+	past.redo_bytes = r->img->redo_bytes;
+	if (past.redo_bytes > 0) {
+		past.redo = aligned_alloc(4096, past.redo_bytes);
+		past.redo_copy = malloc(past.redo_bytes);
+		assert_true(past.redo != NULL && past.redo_copy != NULL);
+		if (left != NULL)
+			memcpy(past.redo, left, past.redo_bytes);
+		else
+			memset(past.redo, 0, past.redo_bytes);
+		r->img->redo = past.redo;
+	}
+	if (image_activate(r->img, r->why) != 0)
+		fail_msg("%s", r->why);
+	rig_watch(r, 16);
+}
+
+/*
+ * Let it die while it answers a flush, if it makes as many calls for that,
+ * and begin again.
+ */
+static void
+die(struct run *run, struct load *l)
+{
+	struct rig_io *flush;
+	void *left, *lent;
+	unsigned ms;
+
+	load_drain(l);
+	pthread_mutex_lock(&past.mutex);
+	past.die_in = 1 + (unsigned)load_dice(l, 8);
+	past.die_after = load_dice(l, 2) == 0;
+	pthread_mutex_unlock(&past.mutex);
+	flush = rig_io_new(l->rig, IO_FLUSH, 0, 0, 0);
+	rig_submit(flush);
+	rig_reap(l->rig);
+	for (ms = 0; ms < 20 && !past.dead; ms++)
+		usleep(1000);
+	pthread_mutex_lock(&past.mutex);
+	past.die_in = 0;
+	pthread_mutex_unlock(&past.mutex);
+	rig_wait(l->rig);
+	rig_io_free(flush);
+	if (!past.dead)
+		return;
+
+	rig_unwatch(l->rig);
+	(void)image_deactivate(l->rig->img, l->rig->why);
+	image_close(l->rig->img);
+	past.dead = false;
+	left = past.redo_copy;
+	lent = past.redo;
+	open_with(run, l->rig, left);
+	free(left);
+	free(lent);
+	run->nr_deaths++;
+}
+
 /* Open, work, close; recorded. */
 static void
 record(struct run *run, unsigned nr_ops)
 {
 	struct model *m = model_new(run->shape);
-	struct rig r = { .discard = true };
+	struct rig r;
 	struct load l = load_of(run, &r, m);
 	unsigned i, since = 0, before;
 	struct guest_op *o;
@@ -374,7 +468,7 @@ record(struct run *run, unsigned nr_ops)
 	tap.delay_us = 200;
 	l.begun = record_begun;
 	l.ended = record_ended;
-	rig_open(&r, shape_format(run->shape), run->file, false, 16);
+	open_with(run, &r, NULL);
 	for (i = 0; i < nr_ops; i++) {
 		before = past.nr_ops;
 		load_one(&l);
@@ -383,6 +477,8 @@ record(struct run *run, unsigned nr_ops)
 			load_flush(&l);
 			since = 0;
 		}
+		if (run->deaths && load_dice(&l, 60) == 0)
+			die(run, &l);
 	}
 	load_drain(&l);
 	o = op_new(IO_FLUSH, 0, 0, 0);	/* closing it is one, too */
@@ -391,6 +487,9 @@ record(struct run *run, unsigned nr_ops)
 	tap.begin = NULL;
 	tap.end = NULL;
 	tap.delay_us = 0;
+	free(past.redo);
+	free(past.redo_copy);
+	past.redo = past.redo_copy = NULL;
 	past_judge();
 	free(m);
 }
@@ -628,7 +727,7 @@ static void
 test_shape(void **state)
 {
 	struct run run = { .shape = *state };
-	unsigned long seed = setting("SEED", 1), runs = setting("RUNS", 1);
+	unsigned long seed = setting("SEED", 1), runs = setting("RUNS", 2);
 	const char *only = getenv("SHAPE");
 
 	if (only != NULL && strcmp(only, run.shape->name) != 0)
@@ -636,14 +735,16 @@ test_shape(void **state)
 	past_forget();		/* what a failed test has left */
 	shape_make(run.shape, run.file, &run.first);
 	for (; runs > 0; runs--) {
+		run.deaths = seed % 2 == 0;
 		run.seed = seed++ * 7919 + 1;
 		record(&run, (unsigned)setting("OPS", 250));
 		check_record(&run);
-		crashes(&run, (unsigned)setting("IMAGES", 7), true);
+		crashes(&run, (unsigned)setting("IMAGES", 5), true);
 		past_forget();
 	}
-	print_message("%s: %u crashes, at most %u clusters lost\n",
-	    run.shape->name, run.nr_images, run.leaks);
+	print_message("%s: %u crashes after %u deaths, at most %u clusters "
+	    "lost\n", run.shape->name, run.nr_images, run.nr_deaths,
+	    run.leaks);
 	shape_remove(run.file, &run.first);
 }
 
