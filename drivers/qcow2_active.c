@@ -185,7 +185,8 @@ meta_reset(struct qcow2 *q)
 	q->corrupt = false;
 	q->epoch = 0;
 	atomic_store(&q->draining, false);
-	atomic_store(&q->writes, 0);
+	/* What a process wrote that has died may not be durable: one sync. */
+	atomic_store(&q->writes, 1);
 	atomic_store(&q->synced, 0);
 	qcow2_overlap_clear(&q->overlap);
 	q->meta->want_round = q->meta->stuck = q->meta->reserving = false;

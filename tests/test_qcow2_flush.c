@@ -54,6 +54,7 @@ test_costs(void **state)
 {
 	(void)state;
 	counted("cluster_size=64k", "1G");
+	flush_costs("what a predecessor may have written", 1, 0);
 	flush_costs("nothing", 0, 0);
 	assert_int_equal(disk_read(0, MiB), 0);
 	flush_costs("a read", 0, 0);
