@@ -69,6 +69,7 @@ struct load_op {
 	enum io_op     op;
 	uint32_t       first, count;	/* sectors of the model */
 	uint32_t       version;
+	bool           fuzzy;		/* it overlapped with another one */
 	uint64_t       mark[2];		/* the test's */
 };
 
@@ -78,6 +79,7 @@ struct load {
 	uint64_t       dice;		/* not 0 */
 	unsigned       depth;		/* at most LOAD_DEPTH */
 	unsigned       discards, reads, flushes;	/* of 100 operations */
+	unsigned       overlaps;	/* of 100 that could wait for others */
 	uint32_t       cluster;		/* sectors */
 	uint32_t       longest;		/* sectors of one operation */
 	bool           errors;		/* may happen */

@@ -51,6 +51,7 @@ struct event {
 struct guest_op {
 	enum io_op op;
 	uint32_t   first, count, version;
+	bool       fuzzy;
 	uint64_t   began, ended;
 };
 
@@ -172,6 +173,7 @@ record_ended(struct load *l, struct load_op *o, int error)
 {
 	(void)l;
 	assert_true(error == 0 || past.dead);
+	past.ops[o->mark[0]].fuzzy = o->fuzzy;
 	if (error == 0)
 		past.ops[o->mark[0]].ended = record_now();
 }
@@ -345,7 +347,7 @@ crash_model(const struct crash *c, struct model *m)
 		if (o->began > c->moment || o->op == IO_READ ||
 		    o->op == IO_FLUSH)
 			continue;
-		if (o->op == IO_WRITE && o->ended < flushed)
+		if (o->op == IO_WRITE && o->ended < flushed && !o->fuzzy)
 			model_end(m, o->first, o->count, o->version);
 		else
 			model_begin(m, o->first, o->count, o->version);
@@ -383,7 +385,8 @@ load_of(struct run *run, struct rig *r, struct model *m)
 {
 	return (struct load){ .rig = r, .model = m, .dice = run->seed,
 		.depth = 8, .discards = 15, .reads = 3, .flushes = 4,
-		.cluster = run->shape->cluster / SECTOR, .longest = 256 };
+		.overlaps = 30, .longest = 256,
+		.cluster = run->shape->cluster / SECTOR };
 }
 
 /* With memory lent, which is new or what a process left that died. */
@@ -494,7 +497,26 @@ record(struct run *run, unsigned nr_ops)
 	free(m);
 }
 
-/* Was all of it seen?  With nothing lost the file is what we think. */
+static int
+by_end(const void *a, const void *b)
+{
+	const struct event *x = a, *y = b;
+
+	return x->ended < y->ended ? -1 : x->ended > y->ended;
+}
+
+static int
+by_begin(const void *a, const void *b)
+{
+	const struct event *x = a, *y = b;
+
+	return x->began < y->began ? -1 : x->began > y->began;
+}
+
+/*
+ * Was all of it seen?  With nothing lost the file is what we think.  Those
+ * under way at the same time were done in the order in which they ended.
+ */
 static void
 check_record(struct run *run)
 {
@@ -504,6 +526,7 @@ check_record(struct run *run)
 
 	for (i = 0; i < past.nr_events; i++)
 		past.events[i].durable = 0;
+	qsort(past.events, past.nr_events, sizeof(*past.events), by_end);
 	c.dice = &(struct load){ .dice = 1 };
 	crash_make(&c, &run->first);
 	bytes_read(&found, run->file);
@@ -515,6 +538,7 @@ check_record(struct run *run)
 		    (unsigned long long)i);
 	for (i = 0; i < past.nr_events; i++)
 		past.events[i].durable = NEVER;
+	qsort(past.events, past.nr_events, sizeof(*past.events), by_begin);
 	past_judge();
 	free(found.p);
 	free(c.file.p);

@@ -190,7 +190,7 @@ live(struct run *run, const struct life *life)
 	struct rig r = { .discard = true };
 	struct load l = { .rig = &r, .model = &run->shared->model,
 		.dice = life->seed, .depth = 1 + (unsigned)life->seed % DEPTH,
-		.discards = 15, .reads = 3, .longest = LONGEST,
+		.discards = 15, .reads = 5, .overlaps = 30, .longest = LONGEST,
 		.cluster = run->shape->cluster / SECTOR };
 
 	setrlimit(RLIMIT_CORE, &no_core);
