@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
@@ -302,11 +301,17 @@ err:
 	return -errno;
 }
 
-/* One supervisor per run directory.  The descriptor, kept open, or -errno. */
+/*
+ * One supervisor per run directory.  The descriptor, kept open, or -errno.
+ * The lock is the process's own: a child that is about to become a disk
+ * process when we are killed must not keep the next supervisor out.
+ */
 static int
 lock_run_dir(const char *dir)
 {
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char path[128], pid[16] = "";
+	bool held;
 	ssize_t n;
 	int fd;
 
@@ -316,10 +321,11 @@ lock_run_dir(const char *dir)
 		log_error(-errno, "cannot open %s", path);
 		return -1;
 	}
-	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-		n = errno == EWOULDBLOCK ? read(fd, pid, sizeof(pid) - 1) : 0;
+	if (fcntl(fd, F_SETLK, &lock) != 0) {
+		held = errno == EAGAIN || errno == EACCES;
+		n = held ? read(fd, pid, sizeof(pid) - 1) : 0;
 		pid[n > 0 ? n : 0] = '\0';
-		log_error(errno == EWOULDBLOCK ? 0 : -errno,
+		log_error(held ? 0 : -errno,
 		    "another ringbackd (process %s) serves %s; stop that, or "
 		    "name another directory with --run-dir", pid, dir);
 		close(fd);
