@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "drivers/file.h"
@@ -100,6 +102,7 @@ file_open_fd(struct file *f, struct stat *st, enum cache_mode cache,
     char why[WHY_MAX])
 {
 	int flags = O_DIRECT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	struct statfs fs;
 	int rc;
 
 	flags |= f->readonly ? O_RDONLY : O_RDWR;
@@ -121,6 +124,7 @@ file_open_fd(struct file *f, struct stat *st, enum cache_mode cache,
 		goto err_errno;
 
 	f->device = S_ISBLK(st->st_mode);
+	f->sparse = fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 	f->dev = st->st_dev;
 	f->ino = st->st_ino;
 	return 0;
@@ -502,6 +506,8 @@ file_grow(struct file *f, uint64_t size)
 	rc = file_read_size(f, why);
 	if (rc < 0 || size <= f->size)
 		return rc;
+	if (f->sparse)
+		return file_cut(f, size);
 	do {
 		rc = fallocate(f->fd, 0, (off_t)f->size,
 		    (off_t)(size - f->size));

@@ -22,6 +22,8 @@ struct file {
 	int      fd;		/* -1: not open */
 	bool     readonly;
 	bool     device;	/* a block device, else a regular file */
+	bool     sparse;	/* no room is reserved: on tmpfs that is */
+				/* memory, filled with zeroes for nothing */
 	uint64_t size;		/* bytes, any number; see file_read_size() */
 	uint32_t physical_block_size;	/* bytes, SECTOR ... 4096 */
 	uint32_t discard_granularity;	/* bytes, power of 2; 0: cannot */
@@ -75,8 +77,8 @@ int  file_discard(const struct file *f, uint64_t offset, uint64_t bytes);
 /*
  * Make a regular file reach 'size' bytes, which lie beyond f->size, and
  * reserve the room for them; what is new reads as zeroes.  Where the file
- * system cannot reserve it only gets longer.  Updates f->size.  -ENOSPC,
- * -EFBIG and the like: unchanged.
+ * system cannot reserve it (or should not, see 'sparse') it only gets longer.
+ * Updates f->size.  -ENOSPC, -EFBIG and the like: unchanged.
  */
 int  file_grow(struct file *f, uint64_t size);
 

@@ -13,8 +13,12 @@
 #define L2_CACHE      (6u << 20)	/* the topmost layer */
 #define BACKING_CACHE (4u << 20)	/* all others together */
 #define MIN_BACKING   (64u << 10)	/* each of them */
-#define MAX_BUSY      256u		/* slices that may be dirty */
-#define RUN_BYTES     (8u << 20)	/* reserved ahead */
+#define MAX_BUSY      512u		/* slices that may be dirty */
+#define MIN_CLEAN     64u		/* if there are so many: not dirty */
+#define RUN_BYTES     (8u << 20)	/* least reserved ahead, and most: as */
+#define RUN_BYTES_MAX (64u << 20)	/* the thread that does it is away for */
+				/* a whole round at times */
+#define RUN_SHARE     64u		/* of the disk, between the two */
 #define MIN_RUN       4u		/* clusters, likewise */
 #define MIN_ZEROES    (64u << 10)
 
@@ -49,7 +53,12 @@ qcow2_set_geometry(struct qcow2 *q, const struct image_options *opt)
 	q->extended = qcow2_extended(h);
 	q->unit_bits = h->cluster_bits - (q->extended ? 5 : 0);
 	q->backed = q->top->backing != NULL;
-	q->run_target = RUN_BYTES >> h->cluster_bits;
+	q->run_target = h->size / RUN_SHARE;
+	if (q->run_target > RUN_BYTES_MAX)
+		q->run_target = RUN_BYTES_MAX;
+	if (q->run_target < RUN_BYTES)
+		q->run_target = RUN_BYTES;
+	q->run_target >>= h->cluster_bits;
 	if (q->run_target < MIN_RUN)
 		q->run_target = MIN_RUN;
 	q->run_low = q->run_target / 2;
@@ -86,6 +95,8 @@ qcow2_open_caches(struct qcow2 *q)
 	if (rc < 0)
 		return rc;
 	q->max_busy = q->top->slices->nr / 2;
+	if (q->max_busy > MIN_CLEAN)
+		q->max_busy = q->top->slices->nr - MIN_CLEAN;
 	if (q->max_busy > MAX_BUSY)
 		q->max_busy = MAX_BUSY;
 	return 0;

@@ -324,7 +324,7 @@ qcow2_slice_need(struct qcow2_request *req, struct qcow2_layer *l,
 	}
 	s = qcow2_slices_claim(l->slices, key);
 	if (s == NULL) {
-		/* Half are never busy (max_busy), so others load. */
+		/* Some are never busy (max_busy), so others load. */
 		STAILQ_INSERT_TAIL(&l->slices->crowd, req, link);
 		return;
 	}
