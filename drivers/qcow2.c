@@ -15,10 +15,9 @@
 #define MIN_BACKING   (64u << 10)	/* each of them */
 #define MAX_BUSY      512u		/* slices that may be dirty */
 #define MIN_CLEAN     64u		/* if there are so many: not dirty */
-#define RUN_BYTES     (8u << 20)	/* least reserved ahead, and most: as */
-#define RUN_BYTES_MAX (64u << 20)	/* the thread that does it is away for */
-				/* a whole round at times */
-#define RUN_SHARE     64u		/* of the disk, between the two */
+#define RUN_BYTES     (8u << 20)	/* least reserved ahead, and most: it */
+#define RUN_BYTES_MAX (64u << 20)	/* has to last while a round is made; */
+#define RUN_SHARE     64u		/* this share of the disk in between */
 #define MIN_RUN       4u		/* clusters, likewise */
 #define MIN_ZEROES    (64u << 10)
 
