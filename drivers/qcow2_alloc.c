@@ -334,7 +334,6 @@ qcow2_refcounts_trim(struct qcow2_refcounts *r)
 			return rc;
 	}
 	r->cursor = min_u64(r->cursor, refcount_limit(r));
-	r->fresh = min_u64(r->fresh, refcount_limit(r));
 	r->grown = size > r->grown_from;
 	return 0;
 }

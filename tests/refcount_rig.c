@@ -23,6 +23,8 @@ call_fails(int kind, int fd)
 	if (fd != img.f.fd)
 		return false;
 	kernel.nr[kind]++;
+	if (kernel.lies && kind != PWRITE)
+		return false;
 	if (++kernel.nr_calls != kernel.fail_at)
 		return false;
 	kernel.failed++;
@@ -104,11 +106,14 @@ pread(int fd, void *buf, size_t n, off_t offset)
 ssize_t
 pwrite(int fd, const void *buf, size_t n, off_t offset)
 {
-	if (call_fails(PWRITE, fd) && (!kernel.lies ||
-	    syscall(SYS_pwrite64, fd, buf, n, offset) != (ssize_t)n))
-		return -1;
-	if (kernel.lies && kernel.nr_calls == kernel.fail_at) {
-		errno = kernel.error;
+	int error;
+
+	if (call_fails(PWRITE, fd)) {
+		error = errno;
+		if (kernel.lies)
+			assert_int_equal(syscall(SYS_pwrite64, fd, buf, n,
+			    offset), n);
+		errno = error;
 		return -1;
 	}
 	if (fd == img.f.fd && img.r != NULL) {
@@ -129,17 +134,22 @@ fdatasync(int fd)
 	return 0;
 }
 
+/* Growth comes as fallocate(), or, where that is no use, as ftruncate(). */
+static bool
+is_beyond_cap(off_t size)
+{
+	errno = kernel.cap_error;
+	return kernel.cap != 0 && (uint64_t)size > kernel.cap;
+}
+
 int
 fallocate(int fd, int mode, off_t offset, off_t bytes)
 {
 	if (call_fails(FALLOCATE, fd))
 		return -1;
 	if (fd == img.f.fd && mode == 0) {
-		if (kernel.cap != 0 &&
-		    (uint64_t)(offset + bytes) > kernel.cap) {
-			errno = kernel.cap_error;
+		if (is_beyond_cap(offset + bytes))
 			return -1;
-		}
 		kernel.last_grow = (uint64_t)bytes;
 	} else if (fd == img.f.fd) {
 		kernel.nr_punched++;
@@ -158,6 +168,11 @@ ftruncate(int fd, off_t size)
 {
 	if (call_fails(TRUNCATE, fd))
 		return -1;
+	if (fd == img.f.fd && (uint64_t)size > img.f.size) {
+		if (is_beyond_cap(size))
+			return -1;
+		kernel.last_grow = (uint64_t)size - img.f.size;
+	}
 	return (int)syscall(SYS_ftruncate, fd, size);
 }
 
@@ -339,7 +354,8 @@ reserve(uint64_t want)
 	for (i = first; i < first + count; i++) {
 		assert_int_equal(img.value[i], 1);
 		assert_false(img.metadata[i]);
-		cluster_use(i, img.zero);
+		if (!img.untouched && (i == first || i == first + count - 1))
+			cluster_use(i, img.zero);
 	}
 	assert_true(img.nr_runs < MAX_RUNS);
 	img.runs[img.nr_runs++] = (struct range){ first, count };
@@ -410,7 +426,6 @@ finish(void)
 	assert_int_equal(qemu_check(NULL, 0), img.nr_runs > 0 ? 3 : 0);
 	drop_all();
 	write_back();
-	assert_int_equal(qemu_check(NULL, 0), 0);
 	assert_int_equal(qcow2_refcounts_trim(img.r), 0);
 	assert_int_equal(qemu_check(NULL, 0), 0);
 	check_model();

@@ -52,6 +52,7 @@ struct rig_image {
 	unsigned nr_runs, nr_tables;
 	uint32_t table_clusters;	/* of the last one */
 	bool     reserving, dropping;
+	bool     untouched;		/* do not read and fill what is got */
 	bool     zero;			/* what the last reserve said */
 	char     why[WHY_MAX];
 };
