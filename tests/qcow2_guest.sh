@@ -39,6 +39,12 @@ pid_of() {
 	disk_processes | sed 's/ .*//'
 }
 
+daemon_restart() {
+	kill "$daemon"
+	wait "$daemon"
+	daemon_start || exit 1
+}
+
 # random MAX: from 0 to MAX - 1
 random() {
 	od -An -N4 -tu4 /dev/urandom | awk "{ print \$1 % $1 }"

@@ -168,6 +168,36 @@ others() {
 	detach "QEMU had it"
 }
 
+# The destination of a migration opens the image while the source still writes
+# to it, and must look again when it is its turn.
+handover() {
+	nothing_known
+	check "handover: make it" new cluster_size=64k
+	attach "handover: the source"
+	io "handover: the source writes" --rw randwrite --bs 16k --size 16m \
+	    --ios 60 --depth 8
+	guest_start 8 || exit 1
+	xl_prepare
+	check "handover: the destination opens it" \
+	    xl_attach 8 51712 "qcow2:$img"
+	io "handover: the source writes on" --rw randwrite --bs 16k \
+	    --size 16m --ios 200 --depth 8
+	refuse "handover: the destination has to wait" guest 8 wait xvda --wait 1
+	check "handover: the source lets go" rb detach guest-7 xvda
+	check "handover: the destination connects" guest 8 wait xvda --wait 20
+	check "handover: it writes" guest 8 io xvda --rw write --bs 64k \
+	    --offset 16m --verify --zeroed
+	check "handover: it reads" guest 8 io xvda --rw read --bs 64k \
+	    --offset 16m --verify --zeroed
+	check "handover: it detaches" xl_detach 8 51712
+	check "handover: it let go" guest 8 released xvda
+	check "handover: it ends" guest 8 quit
+	check "handover: no fault" no_errors "$img"
+	attach "handover: back"
+	io "handover: all of it is there" --rw read --bs 256k --size 16m
+	detach "handover: back"
+}
+
 # readonly: nothing is written, not even with a dirty header
 readonly_disk() {
 	nothing_known
@@ -182,12 +212,6 @@ readonly_disk() {
 }
 
 # ---- files that may not grow -------------------------------------------------------------------
-
-daemon_restart() {
-	kill "$daemon"
-	wait "$daemon"
-	daemon_start || exit 1
-}
 
 # There it is the guest's own writes that are sent into the limit.
 limited_raw() {
@@ -357,6 +381,6 @@ allowed_elsewhere() {
 }
 
 qcow2_machine
-eval "${PARTS-features; all_discards; others; readonly_disk; limits; memory
-    bad_headers; bad_chains}"
+eval "${PARTS-features; all_discards; others; handover; readonly_disk; limits
+    memory; bad_headers; bad_chains}"
 qcow2_end

@@ -196,6 +196,40 @@ both_die() {
 	after_kills "both killed"
 }
 
+is_closing() {
+	state_is "$(be 7 51712)" 5 || state_is "$(be 7 51712)" 6
+}
+
+# The last process answers what is in flight with an error; but what had been
+# done before is in the image even so.
+three_deaths() {
+	nothing_known
+	check "three deaths: make it" over cluster_size=64k
+	daemon_options=--verbose
+	daemon_restart
+	attach "three deaths"
+	io "three deaths: writes" --rw randwrite --bs 4k --ios 400 --depth 16
+	"$O/page_poke" "$dir/run/7-51712.page" die 10 submitted:0 submitted:0 \
+	    submitted:0 >"$dir/io" 2>&1 &
+	job=$!
+	sleep 0.2
+	guest 7 io xvda --rw randwrite --bs 4k --depth 16 --ios 16 --verify \
+	    --zeroed --stall 20 --json >"$dir/json" 2>/dev/null
+	went_well "three deaths" $job
+	at_least "three deaths: I/Os answered with ERROR" \
+	    "$(number failed_ios "$dir/json")" 1
+	check "three deaths: the disk is closed" wait_until 10 is_closing
+	detach "three deaths"
+	check "three deaths: no fault" no_errors "$img" leaks
+	daemon_options="--verbose --max-deaths 0"
+	daemon_restart
+	attach "three deaths: again"
+	io "three deaths: what was acknowledged" --rw read --bs 256k --depth 4
+	io "three deaths: all of it" --rw write --bs 256k --depth 4
+	detach "three deaths: again"
+	same "three deaths" leaks
+}
+
 qcow2_machine
 if [ -n "${SOAK-}" ]; then
 	end=$(($(date +%s) + ${SOAK_SECONDS:-600}))
@@ -205,8 +239,10 @@ if [ -n "${SOAK-}" ]; then
 		kill_closing
 		as_xl 10
 		both_die
+		three_deaths
 	done
 else
-	eval "${PARTS-kills 2; kill_idle; kill_closing; as_xl 2; both_die}"
+	eval "${PARTS-kills 2; kill_idle; kill_closing; as_xl 2; both_die
+	    three_deaths}"
 fi
 qcow2_end
