@@ -9,10 +9,13 @@
 #include <sys/eventfd.h>
 #include <sys/queue.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/io_tap.h"
 
+#define HOLD_NS  3000000	/* before one that is held goes all the same */
+#define MAX_HOLD 60u
 #define MAX_IOVS 64	/* of one call; its thread may have a small stack */
 
 struct tap tap;
@@ -267,6 +270,7 @@ struct job {
 	struct iovec      *iov;
 	struct tap_call    call;
 	bool               tapped;
+	unsigned           hold;	/* that many others are done first */
 	long               want;
 	TAILQ_ENTRY(job)   link;
 };
@@ -284,7 +288,6 @@ static struct {
 	pthread_cond_t  wake;		/* there is something to do */
 	pthread_cond_t  ended;
 	struct job_list todo;
-	unsigned        nr_todo;
 	pid_t           pid;		/* whose thread it is */
 	uint64_t        dice;
 } engine = {
@@ -338,24 +341,53 @@ job_run(struct job *j)
 		abort();
 }
 
+/*
+ * Any of those that nothing holds.  Where all are held, wait a little for
+ * more; NULL: look again.
+ */
+static struct job *
+engine_choose(void)
+{
+	struct timespec until;
+	struct job *j, *found = NULL;
+	unsigned n = 0;
+
+	TAILQ_FOREACH(j, &engine.todo, link)
+		if (j->hold == 0 && dice() % ++n == 0)
+			found = j;
+	if (found != NULL) {
+		TAILQ_FOREACH(j, &engine.todo, link)
+			if (j->hold > 0)
+				j->hold--;
+		return found;
+	}
+	if (TAILQ_EMPTY(&engine.todo)) {
+		pthread_cond_wait(&engine.wake, &engine.mutex);
+		return NULL;
+	}
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += HOLD_NS;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	if (pthread_cond_timedwait(&engine.wake, &engine.mutex, &until) == 0)
+		return NULL;
+	return TAILQ_FIRST(&engine.todo);
+}
+
 static void *
 engine_main(void *arg)
 {
 	struct job *j;
-	uint64_t skip;
 
 	(void)arg;
 	pthread_mutex_lock(&engine.mutex);
 	for (;;) {
-		if (engine.nr_todo == 0) {
-			pthread_cond_wait(&engine.wake, &engine.mutex);
+		j = engine_choose();
+		if (j == NULL)
 			continue;
-		}
-		j = TAILQ_FIRST(&engine.todo);
-		for (skip = dice() % engine.nr_todo; skip > 0; skip--)
-			j = TAILQ_NEXT(j, link);
 		TAILQ_REMOVE(&engine.todo, j, link);
-		engine.nr_todo--;
 		job_run(j);
 	}
 	return NULL;
@@ -454,8 +486,9 @@ job_submit(struct context *ctx, struct iocb *cb)
 	if (j->tapped)
 		j->want = call_begin(&j->call);
 	pthread_mutex_lock(&engine.mutex);
+	if (tap.delay_us > 0 && dice() % 16 == 0)
+		j->hold = (unsigned)(dice() % MAX_HOLD);
 	TAILQ_INSERT_TAIL(&engine.todo, j, link);
-	engine.nr_todo++;
 	ctx->nr_jobs++;
 	pthread_cond_signal(&engine.wake);
 	pthread_mutex_unlock(&engine.mutex);

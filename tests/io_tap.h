@@ -45,7 +45,8 @@ struct tap {
 	long   (*begin)(struct tap_call *c);
 	/* What it came to: bytes, 0 or -errno. */
 	void   (*end)(struct tap_call *c, long result);
-	unsigned delay_us;		/* of asynchronous I/O, at most */
+	unsigned delay_us;		/* of asynchronous I/O, at most; but */
+					/* some of it waits for much other */
 	bool     real_aio;
 };
 

@@ -42,6 +42,8 @@
 
 struct event {
 	enum tap_kind kind;
+	bool          novel;		/* of the driver's own writes the */
+					/* first one there */
 	uint64_t      began, ended;	/* moments */
 	uint64_t      durable;		/* the moment from which on it is */
 	uint64_t      offset, length;
@@ -106,7 +108,8 @@ record_begin(struct tap_call *c)
 	e = &past.events[past.nr_events++];
 	*e = (struct event){ .kind = c->kind, .began = ++past.now,
 		.ended = NEVER, .durable = NEVER, .offset = c->offset,
-		.length = c->length };
+		.length = c->length,
+		.novel = c->kind == TAP_WRITE && !c->async };
 	if (c->kind == TAP_WRITE) {
 		e->data = malloc(c->length);
 		if (e->data == NULL)
@@ -199,11 +202,15 @@ past_judge(void)
 {
 	struct event *e, *s, *end = past.events + past.nr_events;
 
-	for (e = past.events; e < end; e++)
+	for (e = past.events; e < end; e++) {
 		for (s = past.events; s < end; s++)
 			if (s->kind == TAP_SYNC && s->began > e->ended &&
 			    s->ended < e->durable)
 				e->durable = s->ended;
+		for (s = past.events; e->novel && s < e; s++)
+			if (s->kind == TAP_WRITE && s->offset == e->offset)
+				e->novel = false;
+	}
 }
 
 /*
@@ -217,6 +224,7 @@ struct crash {
 	uint64_t       moment;
 	enum mood      mood;
 	size_t         one;		/* event of the last two moods */
+	size_t         hint;		/* it, if that is open; or none */
 	struct bytes   file;
 };
 
@@ -298,6 +306,8 @@ choose_one(struct crash *c)
 	size_t i, found = 0, n = 0;
 	const struct event *e;
 
+	if (c->hint < past.nr_events && load_dice(c->dice, 2) == 0)
+		return c->hint;
 	for (i = 0; i < past.nr_events; i++) {
 		e = &past.events[i];
 		if (e->began <= c->moment && e->durable > c->moment &&
@@ -520,7 +530,7 @@ by_begin(const void *a, const void *b)
 static void
 check_record(struct run *run)
 {
-	struct crash c = { .moment = NEVER, .mood = KEEP_ALL };
+	struct crash c = { .moment = NEVER, .hint = SIZE_MAX };
 	struct bytes found;
 	uint64_t i;
 
@@ -548,16 +558,35 @@ check_record(struct run *run)
  * Look at what a crash left.
  */
 
+/* Just before what the driver has written there for the first time is safe. */
+static uint64_t
+moment_of_novelty(struct crash *c)
+{
+	size_t i, n = 0;
+
+	c->hint = past.nr_events;
+	for (i = 0; i < past.nr_events; i++)
+		if (past.events[i].novel && load_dice(c->dice, ++n) == 0)
+			c->hint = i;
+	if (c->hint == past.nr_events || past.events[c->hint].durable == NEVER)
+		return past.now;
+	return past.events[c->hint].durable - 1;
+}
+
 /* Moments at which something begins or ends are the ones that count. */
 static uint64_t
-choose_moment(struct load *l)
+choose_moment(struct crash *c)
 {
+	struct load *l = c->dice;
 	const struct event *e;
 	const struct guest_op *o;
 	unsigned tries;
 
-	if (load_dice(l, 3) == 0)
+	c->hint = past.nr_events;
+	if (load_dice(l, 4) == 0)
 		return 1 + load_dice(l, past.now);
+	if (load_dice(l, 3) == 0)
+		return moment_of_novelty(c);
 	for (tries = 0; tries < 1000; tries++) {
 		if (load_dice(l, 2) == 0) {
 			o = &past.ops[load_dice(l, past.nr_ops)];
@@ -687,7 +716,7 @@ crashes(struct run *run, unsigned nr_images, bool report)
 	unsigned i, wrong = 0;
 
 	for (i = 0; i < nr_images; i++) {
-		c.moment = choose_moment(&dice);
+		c.moment = choose_moment(&c);
 		crash_make(&c, &run->first);
 		bytes_write(&c.file, run->file);
 		if (!is_right(run, &c, why)) {
