@@ -5,7 +5,6 @@
 #include <libaio.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "drivers/aio.h"
+#include "drivers/thread.h"
 
 #define MAX_EVENTS  128u		/* of fs.aio-max-nr, per engine */
 #define SECTOR      512u
@@ -144,30 +144,6 @@ helper_main(void *arg)
 	return NULL;
 }
 
-/* Signals are for the threads that expect them: block all in this one. */
-static int
-helper_start(struct helper *s)
-{
-	pthread_attr_t attr;
-	sigset_t all, old;
-	int error;
-
-	error = pthread_attr_init(&attr);
-	if (error != 0)
-		return -error;
-	error = pthread_attr_setstacksize(&attr, STACK_BYTES);
-	if (error == 0) {
-		sigfillset(&all);
-		error = pthread_sigmask(SIG_SETMASK, &all, &old);
-	}
-	if (error == 0) {
-		error = pthread_create(&s->thread, &attr, helper_main, s);
-		pthread_sigmask(SIG_SETMASK, &old, NULL);
-	}
-	pthread_attr_destroy(&attr);
-	return -error;
-}
-
 static int
 helper_open(struct helper **sp, int event_fd, aio_discard *discard)
 {
@@ -184,7 +160,7 @@ helper_open(struct helper **sp, int event_fd, aio_discard *discard)
 	STAILQ_INIT(&s->done);
 	pthread_mutex_init(&s->mutex, NULL);
 	pthread_cond_init(&s->wake, NULL);
-	rc = helper_start(s);
+	rc = thread_start(&s->thread, STACK_BYTES, helper_main, s);
 	if (rc < 0) {
 		pthread_cond_destroy(&s->wake);
 		pthread_mutex_destroy(&s->mutex);

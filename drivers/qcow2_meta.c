@@ -8,7 +8,6 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +15,7 @@
 #include "drivers/qcow2_io.h"
 #include "drivers/qcow2_map.h"
 #include "drivers/qcow2_meta.h"
+#include "drivers/thread.h"
 
 #define MAX_AGE_MS  4000u	/* design: at most 5 s */
 #define STACK_BYTES (256u << 10)
@@ -623,7 +623,9 @@ round_due(const struct qcow2 *q)
 		return true;
 	if (q->dirty_since_ms == 0)
 		return false;
-	return q->nr_need[QCOW2_NEED_ROOM] > 0 || crowded(q) ||
+	/* One that failed is not tried again and again for room's sake. */
+	return q->nr_need[QCOW2_NEED_ROOM] > 0 ||
+	    (crowded(q) && !q->meta->stuck) ||
 	    qcow2_now_ms() - q->dirty_since_ms >= MAX_AGE_MS;
 }
 
@@ -737,31 +739,6 @@ meta_main(void *arg)
 	return NULL;
 }
 
-/* Signals are for the threads that expect them: block all in this one. */
-static int
-meta_start(struct qcow2 *q)
-{
-	pthread_attr_t attr;
-	sigset_t all, old;
-	int error;
-
-	error = pthread_attr_init(&attr);
-	if (error != 0)
-		return -error;
-	error = pthread_attr_setstacksize(&attr, STACK_BYTES);
-	if (error == 0) {
-		sigfillset(&all);
-		error = pthread_sigmask(SIG_SETMASK, &all, &old);
-	}
-	if (error == 0) {
-		error = pthread_create(&q->meta->thread, &attr, meta_main, q);
-		pthread_sigmask(SIG_SETMASK, &old, NULL);
-	}
-	pthread_attr_destroy(&attr);
-	q->meta->running = error == 0;
-	return -error;
-}
-
 static int
 meta_alloc(struct qcow2 *q, char why[WHY_MAX])
 {
@@ -814,7 +791,8 @@ qcow2_meta_open(struct qcow2 *q, char why[WHY_MAX])
 	pthread_condattr_destroy(&attr);
 	rc = meta_alloc(q, why);
 	if (rc == 0)
-		rc = meta_start(q);
+		rc = thread_start(&m->thread, STACK_BYTES, meta_main, q);
+	m->running = rc == 0;
 	return rc;
 }
 
