@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "drivers/qcow2.h"
 #include "tests/qcow2_shape.h"
 
-#define SECTOR 512u
 #define BLOCK  4096u
 
 const struct shape shapes[] = {
@@ -248,6 +248,21 @@ shape_remove(char file[512], struct bytes *b)
 	unlink(file);
 	free(b->p);
 	b->p = NULL;
+}
+
+void
+shape_starve(const struct shape *s, struct image *img, uint64_t dice)
+{
+	struct qcow2 *q = container_of(img, struct qcow2, img);
+
+	if (s->options == NULL || dice % 4 == 0)
+		return;
+	pthread_mutex_lock(&q->lock);
+	q->run_target = 1 + dice / 4 % 24;
+	q->run_low = q->run_target / 2;
+	if (q->max_busy > 4)
+		q->max_busy = 4 + (unsigned)(dice / 97 % 8);
+	pthread_mutex_unlock(&q->lock);
 }
 
 /*

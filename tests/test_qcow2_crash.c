@@ -418,6 +418,7 @@ open_with(struct run *run, struct rig *r, const void *left)
 			memset(past.redo, 0, past.redo_bytes);
 		r->img->redo = past.redo;
 	}
+	shape_starve(run->shape, r->img, run->seed);
 	if (image_activate(r->img, r->why) != 0)
 		fail_msg("%s", r->why);
 	rig_watch(r, 16);
@@ -685,7 +686,9 @@ is_right(struct run *run, struct crash *c, char why[WHY_MAX])
 		run->leaks = leaks;
 	r.epfd = -1;
 	if (rig_image(&r, shape_format(run->shape), run->file, false,
-	    CACHE_NONE) != 0 || image_activate(r.img, r.why) != 0) {
+	    CACHE_NONE) == 0)
+		shape_starve(run->shape, r.img, c->moment);
+	if (r.img == NULL || image_activate(r.img, r.why) != 0) {
 		snprintf(why, WHY_MAX, "%s", r.why);
 		image_close(r.img);
 		free(m);

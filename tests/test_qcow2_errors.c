@@ -140,7 +140,13 @@ try_open(struct trial *t, uint64_t seed)
 		.test = t };
 	tap_watch(t->file);
 	tap.begin = fail_begin;
-	rig_open(&t->r, shape_format(t->shape), t->file, false, 8);
+	if (rig_image(&t->r, shape_format(t->shape), t->file, false,
+	    CACHE_NONE) != 0)
+		fail_msg("%s", t->r.why);
+	shape_starve(t->shape, t->r.img, seed);
+	if (image_activate(t->r.img, t->r.why) != 0)
+		fail_msg("%s", t->r.why);
+	rig_watch(&t->r, 8);
 }
 
 /* A failed sync is for good: flushes say so, and then writes do. */
@@ -382,6 +388,8 @@ test_shape(void **state)
 		free(t);
 		return;
 	}
+	tap = (struct tap){ 0 };	/* what a failed test has left */
+	fault.armed = false;
 	bytes = model_bytes(shape_sectors(t->shape));
 	t->now = calloc(1, bytes);
 	t->flushed = calloc(1, bytes);

@@ -211,6 +211,7 @@ live(struct run *run, const struct life *life)
 	    CACHE_NONE) != 0)
 		fail_msg("open: %s", r.why);
 	r.img->redo = run->redo;
+	shape_starve(run->shape, r.img, life->seed);
 	activate(run, &r);
 	if (life->clean || load_dice(&l, 3) > 0)
 		verify(run, &l);
