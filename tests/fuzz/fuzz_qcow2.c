@@ -13,6 +13,11 @@
  * What must hold, whatever the image says: each I/O ends once; a disk that is
  * read-only, and one that was refused, leave the file as it was; a backing
  * file is never changed; no guest data comes to lie in the header.
+ *
+ * And if the check has nothing to say against the image: what the guest wrote
+ * can be read until it is written again, and there is nothing to say
+ * afterwards; both also when the process dies before it can write back what
+ * the guest changed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +27,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/fuzz/aio_now.h"
@@ -31,11 +37,15 @@
 #define IO_MAX      (32u << 10)		/* bytes of one I/O */
 #define BASE_BYTES  (64u << 10)
 #define WAIT_MS     20000
-#define GUEST       0xd7		/* the byte that a guest writes */
+#define NEVER_ACTIVE 3			/* exit code */
+#define REDO_MAX    (1u << 20)		/* bytes of memory that is lent */
+#define GUEST       0xc0		/* what a guest writes, plus its op */
+#define MODEL_MAX   (OPS_MAX * IO_MAX / 512)
 
 enum mode {
 	MODE_READONLY = 1, MODE_DISCARD = 2, MODE_DSYNC = 4, MODE_REDO = 8,
 	MODE_INSPECT = 16, MODE_TWICE = 32, MODE_ORDER = 3 << 6,
+	MODE_DIE = MODE_REDO | MODE_TWICE,	/* both: it dies once */
 };
 
 /* Bits of 'what'. */
@@ -48,15 +58,31 @@ struct op {
 	struct io    io;
 	struct iovec iov[4];
 	unsigned     nr_done;
+	int          error;
 	void        *buf;		/* IO_MAX */
 };
 
+/* What the guest knows of the sectors it has written. */
+struct sector {
+	uint64_t nr;
+	unsigned busy;			/* writes of it under way */
+	uint8_t  byte;			/* all of it, if */
+	bool     known;
+	bool     torn;			/* by several of them, or an error */
+};
+
+/* It outlives the death of the process, as the redo log does. */
+struct model {
+	unsigned      nr;
+	struct sector sector[MODEL_MAX];
+};
+
+static struct model *model;
 static struct op ops[OPS_MAX];
-static unsigned nr_inflight;
+static unsigned nr_inflight, nr_discards;
 static char folder[64], top[80], base[80];
 static uint8_t before[SECTORS_MAX * 512], after[SECTORS_MAX * 512];
 static uint8_t base_data[BASE_BYTES];
-static void *redo;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -140,6 +166,16 @@ read_file(const char *path, uint8_t *data, size_t room)
 	return (size_t)n;
 }
 
+static void *
+shared_memory(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	must(p != MAP_FAILED, "memory");
+	return p;
+}
+
 static void
 prepare(void)
 {
@@ -153,6 +189,7 @@ prepare(void)
 	for (i = 0; i < BASE_BYTES; i++)
 		base_data[i] = (uint8_t)(i / 512 + 1);
 	write_file(base, base_data, BASE_BYTES);
+	model = shared_memory(sizeof(*model));
 	for (i = 0; i < OPS_MAX; i++)
 		must(posix_memalign(&ops[i].buf, 4096, IO_MAX) == 0, "memory");
 }
@@ -180,6 +217,68 @@ make_image(struct input *in)
 }
 
 /*
+ * What the guest knows.
+ */
+
+static struct sector *
+model_find(uint64_t nr)
+{
+	unsigned i;
+
+	for (i = 0; i < model->nr; i++)
+		if (model->sector[i].nr == nr)
+			return &model->sector[i];
+	return NULL;
+}
+
+/*
+ * While an op is under way, and after it failed, its sectors hold anything;
+ * also those that another op changed meanwhile.
+ */
+static void
+model_begin(const struct op *op)
+{
+	uint64_t nr = op->io.offset / 512, end = nr + op->io.length / 512;
+	bool discard = op->io.op == IO_DISCARD;
+	struct sector *s;
+
+	nr_discards += discard;
+	for (; nr < end; nr++) {
+		s = model_find(nr);
+		if (s == NULL && discard)
+			continue;
+		if (s == NULL) {
+			s = &model->sector[model->nr++];
+			*s = (struct sector){ .nr = nr };
+		}
+		s->torn |= s->busy > 0 || (!discard && nr_discards > 0);
+		s->known = false;
+		s->busy += !discard;
+	}
+}
+
+static void
+model_end(const struct op *op)
+{
+	uint64_t nr = op->io.offset / 512, end = nr + op->io.length / 512;
+	struct sector *s;
+
+	if (op->io.op == IO_DISCARD) {
+		nr_discards--;
+		return;
+	}
+	for (; nr < end; nr++) {
+		s = model_find(nr);
+		s->torn |= op->error != 0;
+		if (--s->busy > 0)
+			continue;
+		s->byte = *(uint8_t *)op->buf;
+		s->known = !s->torn;
+		s->torn = false;
+	}
+}
+
+/*
  * The guest.
  */
 
@@ -191,6 +290,9 @@ op_done(struct io *io, int error)
 	must(op->nr_done++ == 0, "an I/O ended twice");
 	must(error <= 0 && error > -4096, "an I/O ended with no error code");
 	nr_inflight--;
+	op->error = error;
+	if (io->op == IO_WRITE || io->op == IO_DISCARD)
+		model_end(op);
 }
 
 /* Until all is done; an edge that does not come is a finding. */
@@ -293,32 +395,62 @@ op_make(const struct image *img, struct op *op, struct input *in)
 	}
 	if (op->io.op == IO_WRITE && img->readonly)
 		return false;
-	memset(op->buf, what & WHAT_ZEROS ? 0 : GUEST, op->io.length);
+	memset(op->buf, what & WHAT_ZEROS ? 0 : GUEST + (int)(op - ops),
+	    op->io.length);
 	op_vector(op, (what & WHAT_IOVS) / 8 + 1);
 	return true;
 }
 
 static void
-run_guest(struct image *img, struct channel *ch, struct input in, unsigned nr)
+op_submit(struct channel *ch, struct op *op)
 {
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
-	int epfd = epoll_create1(EPOLL_CLOEXEC);
+	if (op->io.op == IO_WRITE || op->io.op == IO_DISCARD)
+		model_begin(op);
+	nr_inflight++;
+	channel_submit(ch, &op->io);
+}
+
+/* What is known must be there. */
+static void
+check_data(struct channel *ch, int epfd)
+{
+	const struct sector *s;
+	struct op *op = &ops[0];
+	uint8_t *buf = op->buf;
+	unsigned i, k;
+
+	for (i = 0; i < model->nr; i++) {
+		s = &model->sector[i];
+		if (!s->known)
+			continue;
+		op->nr_done = 0;
+		op->iov[0] = (struct iovec){ buf, 512 };
+		op->io = (struct io){ .op = IO_READ, .offset = s->nr * 512,
+		    .length = 512, .iov = op->iov, .iovcnt = 1,
+		    .done = op_done };
+		memset(buf, ~s->byte, 512);
+		op_submit(ch, op);
+		wait_all(ch, epfd);
+		must(op->error == 0, "what was written cannot be read");
+		for (k = 0; k < 512; k++)
+			must(buf[k] == s->byte, "what was written is lost");
+	}
+}
+
+static void
+run_guest(struct image *img, struct channel *ch, int epfd, struct input in,
+    unsigned nr)
+{
 	bool wait;
 	unsigned i;
 
-	must(epfd >= 0 && (ch->event_fd == -1 || epoll_ctl(epfd,
-	    EPOLL_CTL_ADD, ch->event_fd, &ev) == 0), "epoll");
 	for (i = 0; i < nr; i++) {
 		wait = in.left > 0 && (*in.at & WHAT_WAIT) != 0;
-		if (op_make(img, &ops[i], &in)) {
-			nr_inflight++;
-			channel_submit(ch, &ops[i].io);
-		}
+		if (op_make(img, &ops[i], &in))
+			op_submit(ch, &ops[i]);
 		if (wait)
 			wait_all(ch, epfd);
 	}
-	wait_all(ch, epfd);
-	close(epfd);
 }
 
 /*
@@ -339,11 +471,24 @@ check_why(int rc, const char why[WHY_MAX])
 }
 
 static void
-inspect(const struct image_options *opt)
+complain(void *arg, enum image_fault kind, const char *text)
+{
+	(void)arg;
+	if (kind != FAULT_LEAK)
+		fprintf(stderr, "fuzz_qcow2: %s\n", text);
+}
+
+/*
+ * Does the check find nothing?  'found' is told what it finds.  Leaks do not
+ * count: refcounts beyond the end of the file become one when it grows.
+ */
+static bool
+inspect(const struct image_options *opt,
+    void (*found)(void *arg, enum image_fault kind, const char *text))
 {
 	struct image_layer layers[IMAGE_LAYERS_MAX];
 	struct image_options o = *opt;
-	struct image_check check = { .found = NULL };
+	struct image_check check = { .found = found };
 	char why[WHY_MAX];
 	struct image *img;
 	int rc;
@@ -353,29 +498,50 @@ inspect(const struct image_options *opt)
 	rc = image_open(&o, &img, why);
 	check_why(rc, why);
 	if (rc < 0)
-		return;
+		return false;
 	rc = image_info(img, layers, why);
 	check_why(rc, why);
 	rc = image_check(img, &check, why);
 	check_why(rc, why);
 	image_close(img);
+	return rc == 0 && check.errors == 0 && check.overlaps == 0 &&
+	    check.unread == 0;
 }
 
-static void *
-lend_redo(const struct image *img)
+/* One process, or one life, of a disk. */
+struct life {
+	const struct image_options *opt;
+	struct input guest;
+	unsigned     nr;		/* of its ops */
+	void        *redo;		/* REDO_MAX; NULL: none */
+	bool         clean;		/* the image was found so */
+	bool         dies;
+};
+
+static void
+live_active(const struct life *life, struct image *img, struct channel *ch)
 {
-	if (img->redo_bytes == 0)
-		return NULL;
-	redo = mmap(NULL, img->redo_bytes, PROT_READ | PROT_WRITE,
-	    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	must(redo != MAP_FAILED, "memory");
-	return redo;
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+	int epfd = epoll_create1(EPOLL_CLOEXEC), rc;
+	char why[WHY_MAX];
+
+	must(epfd >= 0 && (ch->event_fd == -1 || epoll_ctl(epfd,
+	    EPOLL_CTL_ADD, ch->event_fd, &ev) == 0), "epoll");
+	run_guest(img, ch, epfd, life->guest, life->nr);
+	if (life->dies)
+		_exit(0);
+	wait_all(ch, epfd);
+	if (life->clean)
+		check_data(ch, epfd);
+	close(epfd);
+	rc = image_deactivate(img, why);
+	check_why(rc, why);
+	must(!life->clean || rc == 0, "a sound image cannot be written back");
 }
 
 /* Did it become active? */
 static bool
-use_image(const struct image_options *opt, unsigned mode, struct input in,
-    unsigned nr)
+live(const struct life *life)
 {
 	struct channel *ch = NULL;
 	char why[WHY_MAX];
@@ -383,12 +549,12 @@ use_image(const struct image_options *opt, unsigned mode, struct input in,
 	bool active = false;
 	int rc;
 
-	rc = image_open(opt, &img, why);
+	rc = image_open(life->opt, &img, why);
 	check_why(rc, why);
 	if (rc < 0)
 		return false;
-	if (mode & MODE_REDO)
-		img->redo = lend_redo(img);
+	must(img->redo_bytes <= REDO_MAX, "it wants much memory");
+	img->redo = img->redo_bytes > 0 ? life->redo : NULL;
 	rc = channel_open(img, OPS_MAX, &ch, why);
 	check_why(rc, why);
 	if (rc == 0) {
@@ -396,17 +562,37 @@ use_image(const struct image_options *opt, unsigned mode, struct input in,
 		check_why(rc, why);
 		active = rc == 0;
 	}
-	if (active) {
-		run_guest(img, ch, in, nr);
-		rc = image_deactivate(img, why);
-		check_why(rc, why);
-	}
+	if (active)
+		live_active(life, img, ch);
 	channel_close(ch);
-	if (redo != NULL)
-		munmap(redo, img->redo_bytes);
-	redo = NULL;
 	image_close(img);
 	return active;
+}
+
+/* In a process of its own, which ends without any care; was it active? */
+static bool
+live_and_die(struct life *life)
+{
+	pid_t pid, rc;
+	int status;
+
+	life->dies = true;
+	pid = fork();
+	if (pid == 0) {
+		live(life);
+		_exit(NEVER_ACTIVE);
+	}
+	must(pid > 0, "fork");
+	do
+		rc = waitpid(pid, &status, 0);
+	while (rc == -1 && errno == EINTR);
+	must(rc == pid, "wait for a process");
+	must(WIFEXITED(status) && (WEXITSTATUS(status) == 0 ||
+	    WEXITSTATUS(status) == NEVER_ACTIVE),
+	    "the process died before its time");
+	life->dies = false;
+	life->nr = 0;
+	return WEXITSTATUS(status) == 0;
 }
 
 static void
@@ -436,7 +622,7 @@ check_files(bool written, size_t bytes)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct input in = { data, size }, guest;
+	struct input in = { data, size };
 	unsigned mode = take(&in, 1), nr = take(&in, 1) % (OPS_MAX + 1);
 	struct image_options opt = {
 		.format = "qcow2", .path = top,
@@ -444,20 +630,33 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.discard = (mode & MODE_DISCARD) != 0,
 		.cache = mode & MODE_DSYNC ? CACHE_DIRECTSYNC : CACHE_NONE,
 	};
-	bool active;
+	struct life life = { .opt = &opt };
+	bool active, dies = (mode & MODE_DIE) == MODE_DIE && !opt.readonly;
 	size_t bytes;
 
 	prepare();
+	model->nr = 0;
 	aio_now_order = (mode & MODE_ORDER) / 64;
-	guest = in;
+	life.guest = in;
+	life.nr = nr;
 	in.at += 4 * nr < in.left ? 4 * nr : in.left;
 	in.left -= 4 * nr < in.left ? 4 * nr : in.left;
 	bytes = make_image(&in);
-	if (mode & MODE_INSPECT)
-		inspect(&opt);
-	active = use_image(&opt, mode, guest, nr);
-	check_files(active && !opt.readonly, bytes);
-	if (active && (mode & MODE_TWICE))
-		use_image(&opt, mode, guest, nr);
+	life.clean = (mode & MODE_INSPECT) != 0 && inspect(&opt, NULL);
+	if (mode & MODE_REDO)
+		life.redo = shared_memory(REDO_MAX);
+	if (dies)
+		dies = live_and_die(&life);
+	active = live(&life);
+	must(active || !dies || !life.clean,
+	    "a sound image does not survive the process");
+	check_files((active || dies) && !opt.readonly, bytes);
+	must(!active || !life.clean || inspect(&opt, complain),
+	    "a sound image is not sound any more");
+	if (active && !dies && (mode & MODE_TWICE))
+		must(live(&life) || !life.clean, "a sound image does not "
+		    "become active again");
+	if (life.redo != NULL)
+		munmap(life.redo, REDO_MAX);
 	return 0;
 }
