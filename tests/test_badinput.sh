@@ -193,7 +193,6 @@ specs() {
 	    "raw,iothreads=4:$a|iothreads=4|not built yet|use 1" \
 	    "raw,io=io_uring:$a|io=io_uring|not built yet|native" \
 	    "raw,poll=1,poll=2:$a|poll|given twice|once" \
-	    "qcow2:$a|a.img|magic" \
 	    "qcow2:a.img|a.img|whole path" \
 	    "vhd:$a|vhd|unknown format\|unknown format|raw" \
 	    "raw:a.img|a.img|whole path" "$a|no ':'|format" "raw:|no path"; do

@@ -106,7 +106,7 @@ guest_booted() { [ "$(grep -c '^GUEST-UP' "$(guest_log "$1")")" = "$2" ]; }
 # guest_boot NAME: creates the guest and waits until it takes orders
 guest_boot() {
 	need "$1: xl create" xl create "/tmp/$1.cfg"
-	need "$1: the guest is up" wait_for 90 guest_booted "$1" 1
+	need "$1: the guest is up" wait_for 180 guest_booted "$1" 1
 }
 
 # guest NAME COMMAND: runs a shell command in the guest, prints its output, and
