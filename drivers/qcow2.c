@@ -13,8 +13,9 @@
 #define L2_CACHE      (6u << 20)	/* the topmost layer */
 #define BACKING_CACHE (4u << 20)	/* all others together */
 #define MIN_BACKING   (64u << 10)	/* each of them */
-#define MAX_BUSY      512u		/* slices that may be dirty */
-#define MIN_CLEAN     64u		/* if there are so many: not dirty */
+#define MAX_BUSY      768u		/* slices that may be dirty */
+#define MIN_CLEAN     64u		/* slices that never are, so that */
+				/* others can be loaded */
 #define RUN_BYTES     (8u << 20)	/* least reserved ahead, and most: it */
 #define RUN_BYTES_MAX (64u << 20)	/* has to last while a round is made; */
 #define RUN_SHARE     64u		/* this share of the disk in between */
@@ -75,6 +76,28 @@ qcow2_set_geometry(struct qcow2 *q, const struct image_options *opt)
 		q->img.discard_granularity = (uint32_t)q->cluster_size;
 }
 
+/*
+ * Where the cache holds every slice that there can be, none is ever in the way
+ * of another: then only the log, the age and flushes ask for a round.
+ */
+static void
+qcow2_set_busy(struct qcow2 *q)
+{
+	unsigned nr = q->top->slices->nr;
+	uint64_t all = (q->top->h.size >> q->cluster_bits >>
+	    q->top->slices->bits) + 1;
+
+	if (all <= nr && nr <= MAX_BUSY) {
+		q->max_busy = nr;
+		q->busy_high = nr;
+		return;
+	}
+	q->max_busy = nr > 2 * MIN_CLEAN ? nr - MIN_CLEAN : nr / 2;
+	if (q->max_busy > MAX_BUSY)
+		q->max_busy = MAX_BUSY;
+	q->busy_high = q->max_busy / 4 * 3;
+}
+
 static int
 qcow2_open_caches(struct qcow2 *q)
 {
@@ -91,14 +114,9 @@ qcow2_open_caches(struct qcow2 *q)
 		if (!l->raw)
 			rc = qcow2_slices_open(&l->slices, &l->h, bytes);
 	}
-	if (rc < 0)
-		return rc;
-	q->max_busy = q->top->slices->nr / 2;
-	if (q->max_busy > MIN_CLEAN)
-		q->max_busy = q->top->slices->nr - MIN_CLEAN;
-	if (q->max_busy > MAX_BUSY)
-		q->max_busy = MAX_BUSY;
-	return 0;
+	if (rc == 0)
+		qcow2_set_busy(q);
+	return rc;
 }
 
 /* One bit for each 4 KiB of the L1 table, whose size may have changed. */
@@ -201,6 +219,7 @@ qcow2_activate(struct image *img, char why[WHY_MAX])
 		if (!l->raw)
 			qcow2_slices_clear(l->slices);
 	img->size = qcow2_virtual_size(&q->top->h);
+	qcow2_set_busy(q);
 	rc = qcow2_alloc_l1_dirty(q);
 	if (rc < 0)
 		why_set(why, "open %.200s: out of memory", q->top->file.path);

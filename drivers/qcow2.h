@@ -208,6 +208,7 @@ struct qcow2 {
 	bool                    autoclear;	/* bits to clear first */
 	uint64_t                dirty_since_ms;	/* 0: nothing to write */
 	unsigned                max_busy;	/* slices, see slice.nr_busy */
+	unsigned                busy_high;	/* with more, write them back */
 	uint64_t                run_target;	/* clusters to reserve */
 	uint64_t                run_low;	/* below this */
 	uint8_t                 epoch;

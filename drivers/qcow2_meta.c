@@ -40,7 +40,7 @@ static bool
 crowded(const struct qcow2 *q)
 {
 	return q->redo.taken > QCOW2_REDO_RECORDS / 2 ||
-	    q->top->slices->nr_busy > q->max_busy / 4 * 3 ||
+	    q->top->slices->nr_busy > q->busy_high ||
 	    q->nr_l1_dirty > QCOW2_MAX_L1 / 2;
 }
 

@@ -178,7 +178,9 @@ fill() {
 }
 
 mapped_lines() {
-	wanted mapped || wanted '4k random' || wanted '1m seq' || return 0
+	wanted 'mapped/raw 4k random read' || wanted 'mapped/raw 1m seq read' ||
+	    wanted 'mapped/raw 4k random write' ||
+	    wanted 'mapped/raw 1m seq write' || return 0
 	size=${mapped}M
 	rm -f "$work/a.raw"
 	truncate -s "$size" "$work/a.raw" || fatal truncate
@@ -326,7 +328,8 @@ ours_turn() {
 }
 
 qemu_lines() {
-	wanted 'first, ours/QEMU' || return 0
+	wanted 'first, ours/QEMU 4k random' ||
+	    wanted 'first, ours/QEMU 64k seq' || return 0
 	if [ -z "$qemu" ]; then
 		say "QEMU: no xen-qemu-system-i386 (package qemu-system-xen)"
 		return
@@ -356,7 +359,7 @@ attach_ms() {
 
 # The process, the sandbox and the guest take their time with raw as well.
 open_line() {
-	wanted '64 TiB' || return 0
+	wanted '64 TiB: ms to open more than raw' || return 0
 	size=64T
 	create c.qcow2
 	truncate -s 1G "$work/a.raw" || fatal truncate
@@ -378,7 +381,7 @@ open_line() {
 
 # Without what loopxen plays.
 memory_line() {
-	wanted '100 GiB' || return 0
+	wanted '100 GiB: memory and page file, MiB' || return 0
 	size=100G
 	create c.qcow2 -o preallocation=metadata
 	attach xvdc "qcow2:$work/c.qcow2"
