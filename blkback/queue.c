@@ -331,6 +331,21 @@ request_end(struct request *req, int16_t status, struct queue *q)
 	STAILQ_INSERT_TAIL(&q->done, req, link);
 }
 
+static void
+request_refuse(struct queue *q, struct request *req, int16_t status,
+    const char *why)
+{
+	const blkif_request_t *wire = &req->slot->req;
+
+	q->page->stats.reqs_rejected++;
+	log_guest(&q->log, "request refused: %soperation %u, %u segments, "
+	    "sector %llu: %s",
+	    wire->operation == BLKIF_OP_INDIRECT ? "indirect " : "",
+	    request_operation(wire), request_segments(wire),
+	    (unsigned long long)wire->sector_number, why);
+	request_end(req, status, q);
+}
+
 /* Room in the arena.  False: the request waits. */
 static bool
 request_place(struct queue *q, struct request *req)
@@ -375,12 +390,8 @@ request_admit(struct queue *q, struct request *req)
 		status = BLKIF_RSP_ERROR;
 		why = "disk processes died of such requests";
 	}
-	q->page->stats.reqs_rejected++;
-	log_guest(&q->log, "request refused: operation %u, %u segments, "
-	    "sector %llu: %s", wire->operation, wire->nr_segments,
-	    (unsigned long long)wire->sector_number, why);
-	req->parsed.nr_segments = 0;
-	request_end(req, status, q);
+	req->parsed.nr_segments = 0;	/* it has no room to give back */
+	request_refuse(q, req, status, why);
 }
 
 /* Copy one request off the ring. */
@@ -511,19 +522,6 @@ request_step(struct queue *q, struct request *req)
 		request_end(req, BLKIF_RSP_OKAY, q);
 		break;
 	}
-}
-
-/* A request that was found bad after it had got its room. */
-static void
-request_refuse(struct queue *q, struct request *req, int16_t status,
-    const char *why)
-{
-	q->page->stats.reqs_rejected++;
-	log_guest(&q->log, "request refused: indirect operation %u, %u "
-	    "segments, sector %llu: %s", request_operation(&req->slot->req),
-	    req->parsed.nr_segments, (unsigned long long)
-	    req->slot->req.sector_number, why);
-	request_end(req, status, q);
 }
 
 /*

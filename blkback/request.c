@@ -171,6 +171,17 @@ request_operation(const blkif_request_t *wire)
 	return indirect.indirect_op;
 }
 
+unsigned
+request_segments(const blkif_request_t *wire)
+{
+	blkif_request_indirect_t indirect;
+
+	if (wire->operation != BLKIF_OP_INDIRECT)
+		return wire->nr_segments;
+	memcpy(&indirect, wire, sizeof(indirect));
+	return indirect.nr_segments;
+}
+
 int16_t
 request_parse(struct request_parsed *req, const blkif_request_t *wire,
     const struct request_limits *disk, const char **why)

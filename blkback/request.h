@@ -75,4 +75,7 @@ int16_t request_parse_indirect(struct request_parsed *req,
 /* What its response has to name: of an indirect request, the inner one. */
 uint8_t request_operation(const blkif_request_t *wire);
 
+/* How many segments it says that it has, for a log. */
+unsigned request_segments(const blkif_request_t *wire);
+
 #endif
