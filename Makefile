@@ -98,9 +98,10 @@ $(O)/test_sandbox: LIBS = -lcmocka -lseccomp -pthread
 $(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 	$(LINK)
 # Their Xen libraries are in queue_rig.c.
-TESTS += $(O)/test_queue $(O)/test_resume
-$(O)/test_queue $(O)/test_resume: LIBS = -lcmocka $(DRIVER_LIBS)
-$(O)/test_queue $(O)/test_resume: $(O)/test_%: $(O)/tests/test_%.o \
+QUEUE_TESTS = $(patsubst %,$(O)/test_%,indirect queue resume)
+TESTS += $(QUEUE_TESTS)
+$(QUEUE_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
+$(QUEUE_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
     $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
 	$(LINK)

@@ -15,11 +15,11 @@
 enum { REQ_PROD = 0, REQ_EVENT = 4, RSP_PROD = 8, RSP_EVENT = 12, SLOTS = 64 };
 
 /*
- * One row per layout: size of a slot, then where a request has its fields (a
- * discard has its length where others have their first segment, an indirect
- * request its handle and, four bytes on, the grants of its descriptors), and how
- * long a response is.  The same everywhere are a request's first four bytes
- * and the fields of a response: id at 0, operation at 8, status at 10.
+ * One row per layout: size of a slot, then where a request has its fields, and
+ * how long a response is.  Where others have their first segment a discard has
+ * its length; an indirect request has its handle there and, four bytes on, the
+ * grants of its descriptors.  The same everywhere are a request's first four
+ * bytes and the fields of a response: id at 0, operation at 8, status at 10.
  */
 static const struct layout {
 	unsigned slot, id, sector, seg, response;
