@@ -113,6 +113,8 @@ test_one_call(void **state)
 	put_indirect(W, 88, 12, 100, 500);
 	run();
 	assert_int_equal(copies, 7);
+	assert_int_equal(stats()->copy_segments,
+	    2 * (32 + 32 * 12) + 11 + 11 + 1 + 12);
 	assert_int_equal(*rsp_prod, 67);
 }
 
