@@ -98,9 +98,10 @@ $(O)/test_sandbox: LIBS = -lcmocka -lseccomp -pthread
 $(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 	$(LINK)
 # Their Xen libraries are in queue_rig.c.
-TESTS += $(O)/test_queue $(O)/test_resume
-$(O)/test_queue $(O)/test_resume: LIBS = -lcmocka $(DRIVER_LIBS)
-$(O)/test_queue $(O)/test_resume: $(O)/test_%: $(O)/tests/test_%.o \
+QUEUE_TESTS = $(patsubst %,$(O)/test_%,indirect queue resume)
+TESTS += $(QUEUE_TESTS)
+$(QUEUE_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
+$(QUEUE_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
     $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
 	$(LINK)
@@ -249,7 +250,7 @@ $(O)/test_loopfront: $(O)/tests/test_loopfront.o $(LOOPFRONT_PURE) $(O)/ring/rin
 
 # Guests that mean harm.
 $(O)/hostile: LIBS = -lxenstore -ljansson -pthread
-$(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy life main request ring view) \
+$(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy indirect life main request ring view) \
     $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
 	$(LINK)
 TESTS += tests/test_hostile.sh

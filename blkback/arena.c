@@ -21,8 +21,9 @@ arena_init(struct arena *a, uint32_t bytes)
 	memset(a, 0, sizeof(*a));
 	a->pages = bytes / PAGE_BYTES;
 	a->iov = calloc(a->pages, sizeof(*a->iov));
+	a->segment = calloc(a->pages, sizeof(*a->segment));
 	a->used = calloc((a->pages + 63) / 64, sizeof(*a->used));
-	if (a->iov == NULL || a->used == NULL)
+	if (a->iov == NULL || a->segment == NULL || a->used == NULL)
 		goto err_free;
 
 	/*
@@ -43,6 +44,7 @@ arena_init(struct arena *a, uint32_t bytes)
 	return 0;
 
 err_free:
+	free(a->segment);
 	free(a->iov);
 	free(a->used);
 	memset(a, 0, sizeof(*a));
@@ -55,6 +57,7 @@ arena_fini(struct arena *a)
 	assert(a->nr_used == 0);
 	if (a->base != NULL)
 		munmap(a->base, (size_t)a->pages * PAGE_BYTES);
+	free(a->segment);
 	free(a->iov);
 	free(a->used);
 	memset(a, 0, sizeof(*a));

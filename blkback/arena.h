@@ -7,8 +7,9 @@
  * request are consecutive.  So are those of consecutive requests of a round
  * as long as there is room: a merged I/O of whole pages is one iovec.
  *
- * Beside each page stands one iovec.  Whoever holds n pages holds their n
- * iovecs too, which is all that an I/O over them can need.
+ * Beside each page stand one iovec and one segment.  Whoever holds n pages
+ * holds their n iovecs too, which is all that an I/O over them can need, and
+ * has a place for the segments of an indirect request.
  */
 #ifndef BLKBACK_ARENA_H
 #define BLKBACK_ARENA_H
@@ -16,9 +17,12 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "blkback/request.h"
+
 struct arena {
 	uint8_t      *base;
 	struct iovec *iov;	/* one per page */
+	struct segment *segment;	/* likewise */
 	uint64_t     *used;	/* one bit per page */
 	uint32_t      pages;
 	uint32_t      nr_used;

@@ -13,6 +13,9 @@
 #define SPURIOUS_FREE   16
 #define SPURIOUS_MAX_MS 64
 
+/* Indirect requests of one round. */
+#define MAX_DESCRIPTORS 64u
+
 static void request_done(struct request *req, int error);
 static void request_admit(struct queue *q, struct request *req);
 
@@ -35,10 +38,13 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 	q->port = -1;
 	q->page = page;
 	q->poll_us = spec->poll_us;
+	q->segments = spec->segments;
 	q->on_error = spec->on_error;
 	rc = arena_init(&q->arena, spec->memory);
 	q->reqs = calloc(RING_MAX_SLOTS, sizeof(*q->reqs));
-	if (rc < 0 || q->reqs == NULL) {
+	q->descriptors = aligned_alloc(GUEST_PAGE,
+	    MAX_DESCRIPTORS * GUEST_PAGE);
+	if (rc < 0 || q->reqs == NULL || q->descriptors == NULL) {
 		snprintf(why, WHY_MAX, "no memory for an arena of %u bytes and "
 		    "%u requests; use a smaller memory=", spec->memory,
 		    RING_MAX_SLOTS);
@@ -94,6 +100,7 @@ queue_close(struct queue *q)
 	if (q->evtchn != NULL)
 		xenevtchn_close(q->evtchn);
 	grant_close(&q->grant);
+	free(q->descriptors);
 	free(q->reqs);
 	arena_fini(&q->arena);
 	memset(q, 0, sizeof(*q));
@@ -147,6 +154,7 @@ queue_reset(struct queue *q)
 	q->limits.readonly = q->channel->img->readonly;
 	q->limits.discard_granularity = q->channel->img->discard_granularity;
 	q->limits.discard_alignment = q->channel->img->discard_alignment;
+	q->limits.max_segments = q->segments;
 	q->masked = false;
 	q->draining = false;
 	q->refuse = false;
@@ -323,6 +331,21 @@ request_end(struct request *req, int16_t status, struct queue *q)
 	STAILQ_INSERT_TAIL(&q->done, req, link);
 }
 
+static void
+request_refuse(struct queue *q, struct request *req, int16_t status,
+    const char *why)
+{
+	const blkif_request_t *wire = &req->slot->req;
+
+	q->page->stats.reqs_rejected++;
+	log_guest(&q->log, "request refused: %soperation %u, %u segments, "
+	    "sector %llu: %s",
+	    wire->operation == BLKIF_OP_INDIRECT ? "indirect " : "",
+	    request_operation(wire), request_segments(wire),
+	    (unsigned long long)wire->sector_number, why);
+	request_end(req, status, q);
+}
+
 /* Room in the arena.  False: the request waits. */
 static bool
 request_place(struct queue *q, struct request *req)
@@ -334,10 +357,15 @@ request_place(struct queue *q, struct request *req)
 		return false;
 	if (req->parsed.nr_segments == 0)
 		return true;
+	if (req->parsed.segment == NULL &&
+	    q->nr_descriptors == MAX_DESCRIPTORS)
+		return false;
 	page = arena_take(&q->arena, req->parsed.nr_segments);
 	if (page < 0)
 		return false;
 	req->page = page;
+	if (req->parsed.segment == NULL)
+		q->nr_descriptors++;
 	return true;
 }
 
@@ -362,12 +390,8 @@ request_admit(struct queue *q, struct request *req)
 		status = BLKIF_RSP_ERROR;
 		why = "disk processes died of such requests";
 	}
-	q->page->stats.reqs_rejected++;
-	log_guest(&q->log, "request refused: operation %u, %u segments, "
-	    "sector %llu: %s", wire->operation, wire->nr_segments,
-	    (unsigned long long)wire->sector_number, why);
-	req->parsed.nr_segments = 0;
-	request_end(req, status, q);
+	req->parsed.nr_segments = 0;	/* it has no room to give back */
+	request_refuse(q, req, status, why);
 }
 
 /* Copy one request off the ring. */
@@ -500,12 +524,61 @@ request_step(struct queue *q, struct request *req)
 	}
 }
 
+/*
+ * The segments of the round's indirect requests: all descriptor pages with
+ * one call, copied once, then checked.
+ */
+static void
+queue_fetch_descriptors(struct queue *q)
+{
+	struct request_list round = STAILQ_HEAD_INITIALIZER(round);
+	struct segment page = { .offset = 0 };
+	struct request *req;
+	unsigned n = 0;
+	const char *why;
+	int16_t status;
+
+	grant_reset(&q->grant);
+	STAILQ_FOREACH(req, &q->round, link) {
+		if (req->parsed.segment != NULL)
+			continue;
+		page.gref = req->parsed.descriptors;
+		page.length = (uint16_t)(req->parsed.nr_segments *
+		    sizeof(struct blkif_request_segment));
+		req->copy = grant_add(&q->grant, &page,
+		    q->descriptors + n++ * GUEST_PAGE, false);
+	}
+	grant_copy(&q->grant);
+	STAILQ_CONCAT(&round, &q->round);
+	while ((req = STAILQ_FIRST(&round)) != NULL) {
+		STAILQ_REMOVE_HEAD(&round, link);
+		if (req->parsed.segment == NULL) {
+			status = BLKIF_RSP_ERROR;
+			why = "its descriptors cannot be copied";
+			if (grant_ok(&q->grant, req->copy, 1))
+				status = request_parse_indirect(&req->parsed,
+				    (struct blkif_request_segment *)
+				    (q->descriptors + req->copy * GUEST_PAGE),
+				    &q->arena.segment[req->page], &q->limits,
+				    &why);
+			if (status != BLKIF_RSP_OKAY) {
+				request_refuse(q, req, status, why);
+				continue;
+			}
+		}
+		STAILQ_INSERT_TAIL(&q->round, req, link);
+	}
+}
+
 /* Fetch the write data of the round, merge, hand it all to the driver. */
 static void
 queue_start(struct queue *q)
 {
 	struct request *req;
 
+	if (q->nr_descriptors > 0)
+		queue_fetch_descriptors(q);
+	q->nr_descriptors = 0;
 	grant_reset(&q->grant);
 	STAILQ_FOREACH(req, &q->round, link)
 		if (carries_data_in(req))
@@ -649,8 +722,8 @@ queue_answer(struct queue *q)
 	q->now_ns = clock_ns();
 	STAILQ_FOREACH(req, &q->done, link) {
 		req->slot->index = q->ring.rsp_prod;
-		ring_put(&q->ring, req->slot->req.id, req->slot->req.operation,
-		    req->status);
+		ring_put(&q->ring, req->slot->req.id,
+		    request_operation(&req->slot->req), req->status);
 		step(q, STEP_WRITTEN);
 		atomic_store_explicit(&req->slot->state, PAGE_SLOT_ANSWERED,
 		    memory_order_release);

@@ -42,7 +42,9 @@ struct queue {
 	struct request_limits limits;
 	struct merger         merger;
 	struct log_limit      log;
+	uint8_t              *descriptors;	/* pages of indirect requests */
 	uint32_t              poll_us;
+	uint16_t              segments;	/* offered; of one request */
 	enum on_error         on_error;
 
 	/* From queue_connect() to queue_disconnect(). */
@@ -56,6 +58,7 @@ struct queue {
 	const char           *broken;	/* why nothing more is taken, or NULL */
 	unsigned              spurious;	/* events in a row without a request */
 	unsigned              inflight;	/* taken, not yet answered */
+	unsigned              nr_descriptors;	/* to fetch in this round */
 	struct request_list   free;
 	struct request_list   round;	/* taken in this round, data to come */
 	struct request_list   done;	/* to be answered in this round */

@@ -12,30 +12,28 @@ reject(int16_t status, const char *reason, const char **why)
 }
 
 static int16_t
-parse_segments(struct request_parsed *req, const blkif_request_t *wire,
+parse_segments(struct request_parsed *req,
+    const struct blkif_request_segment *wire, struct segment *segment,
     const struct request_limits *disk, const char **why)
 {
 	unsigned i, first, last;
 
-	if (wire->nr_segments == 0 || wire->nr_segments > MAX_SEGMENTS)
-		return reject(BLKIF_RSP_ERROR, "bad number of segments", why);
-
-	req->nr_segments = wire->nr_segments;
 	for (i = 0; i < req->nr_segments; i++) {
-		first = wire->seg[i].first_sect;
-		last = wire->seg[i].last_sect;
+		first = wire[i].first_sect;
+		last = wire[i].last_sect;
 		if (first > last || last >= GUEST_PAGE / WIRE_SECTOR)
 			return reject(BLKIF_RSP_ERROR,
 			    "segment outside its page", why);
 
-		req->segment[i].gref = wire->seg[i].gref;
-		req->segment[i].offset = first * WIRE_SECTOR;
-		req->segment[i].length = (last - first + 1) * WIRE_SECTOR;
-		req->length += req->segment[i].length;
-		if (req->segment[i].length % disk->block_size != 0)
+		segment[i].gref = wire[i].gref;
+		segment[i].offset = first * WIRE_SECTOR;
+		segment[i].length = (last - first + 1) * WIRE_SECTOR;
+		req->length += segment[i].length;
+		if (segment[i].length % disk->block_size != 0)
 			return reject(BLKIF_RSP_ERROR,
 			    "segment not a multiple of the sector size", why);
 	}
+	req->segment = segment;
 	return BLKIF_RSP_OKAY;
 }
 
@@ -110,17 +108,85 @@ parse_data(struct request_parsed *req, const blkif_request_t *wire,
 	if (req->op != PAGE_READ && disk->readonly)
 		return reject(BLKIF_RSP_ERROR, "write to a read-only disk",
 		    why);
+	if (wire->nr_segments == 0 || wire->nr_segments > MAX_SEGMENTS)
+		return reject(BLKIF_RSP_ERROR, "bad number of segments", why);
 	req->plan = plans[req->op].with_data;
-	status = parse_segments(req, wire, disk, why);
+	req->nr_segments = wire->nr_segments;
+	status = parse_segments(req, wire->seg, req->own, disk, why);
 	if (status != BLKIF_RSP_OKAY)
 		return status;
 	return parse_range(req, wire->sector_number, disk, why);
+}
+
+/* As far as its ring slot goes; the segments are somewhere else. */
+static int16_t
+parse_indirect(struct request_parsed *req,
+    const blkif_request_indirect_t *wire, const struct request_limits *disk,
+    const char **why)
+{
+	if (disk->max_segments <= MAX_SEGMENTS)
+		return reject(BLKIF_RSP_EOPNOTSUPP, "operation not offered",
+		    why);
+	if (wire->indirect_op != BLKIF_OP_READ &&
+	    wire->indirect_op != BLKIF_OP_WRITE)
+		return reject(BLKIF_RSP_ERROR,
+		    "indirect, but neither a read nor a write", why);
+	if (wire->indirect_op == BLKIF_OP_WRITE) {
+		req->op = PAGE_WRITE;
+		if (disk->readonly)
+			return reject(BLKIF_RSP_ERROR,
+			    "write to a read-only disk", why);
+	}
+	if (wire->nr_segments == 0 || wire->nr_segments > disk->max_segments)
+		return reject(BLKIF_RSP_ERROR, "bad number of segments", why);
+	req->plan = req->op == PAGE_WRITE ? "w" : "r";
+	req->nr_segments = wire->nr_segments;
+	req->segment = NULL;
+	req->descriptors = wire->indirect_grefs[0];
+	return parse_range(req, wire->sector_number, disk, why);
+}
+
+int16_t
+request_parse_indirect(struct request_parsed *req,
+    const struct blkif_request_segment *wire, struct segment *segment,
+    const struct request_limits *disk, const char **why)
+{
+	int16_t status;
+
+	*why = NULL;
+	status = parse_segments(req, wire, segment, disk, why);
+	if (status != BLKIF_RSP_OKAY)
+		return status;
+	return parse_range(req, req->offset / WIRE_SECTOR, disk, why);
+}
+
+uint8_t
+request_operation(const blkif_request_t *wire)
+{
+	blkif_request_indirect_t indirect;
+
+	if (wire->operation != BLKIF_OP_INDIRECT)
+		return wire->operation;
+	memcpy(&indirect, wire, sizeof(indirect));
+	return indirect.indirect_op;
+}
+
+unsigned
+request_segments(const blkif_request_t *wire)
+{
+	blkif_request_indirect_t indirect;
+
+	if (wire->operation != BLKIF_OP_INDIRECT)
+		return wire->nr_segments;
+	memcpy(&indirect, wire, sizeof(indirect));
+	return indirect.nr_segments;
 }
 
 int16_t
 request_parse(struct request_parsed *req, const blkif_request_t *wire,
     const struct request_limits *disk, const char **why)
 {
+	blkif_request_indirect_t indirect;
 	blkif_request_discard_t discard;
 
 	*why = NULL;
@@ -129,6 +195,7 @@ request_parse(struct request_parsed *req, const blkif_request_t *wire,
 	req->offset = 0;
 	req->length = 0;
 	req->nr_segments = 0;
+	req->segment = req->own;
 
 	switch (wire->operation) {
 	case BLKIF_OP_READ:
@@ -146,6 +213,9 @@ request_parse(struct request_parsed *req, const blkif_request_t *wire,
 		req->op = PAGE_DISCARD;
 		memcpy(&discard, wire, sizeof(discard));
 		return parse_discard(req, &discard, disk, why);
+	case BLKIF_OP_INDIRECT:
+		memcpy(&indirect, wire, sizeof(indirect));
+		return parse_indirect(req, &indirect, disk, why);
 	default:
 		/* EOPNOTSUPP and not ERROR: some frontends crash on it. */
 		return reject(BLKIF_RSP_EOPNOTSUPP, "operation not offered",

@@ -17,7 +17,10 @@
 
 #define GUEST_PAGE   4096u	/* what a grant covers, on every CPU */
 #define WIRE_SECTOR  512u
-#define MAX_SEGMENTS BLKIF_MAX_SEGMENTS_PER_REQUEST
+#define MAX_SEGMENTS BLKIF_MAX_SEGMENTS_PER_REQUEST	/* in a ring slot */
+
+/* Segments of an indirect request; their descriptors fill half a page. */
+#define MAX_INDIRECT_SEGMENTS SPEC_SEGMENTS_MAX
 
 struct segment {
 	uint32_t gref;
@@ -31,6 +34,8 @@ struct request_limits {
 	uint32_t block_size;	/* bytes, power of two >= WIRE_SECTOR */
 	uint32_t discard_granularity;	/* bytes, power of two; 0: none */
 	uint32_t discard_alignment;	/* bytes, of the first granule */
+	uint32_t max_segments;	/* of one request; MAX_SEGMENTS: none are */
+				/* indirect */
 	bool     readonly;
 };
 
@@ -45,7 +50,9 @@ struct request_parsed {
 	uint64_t       offset;		/* bytes */
 	uint64_t       length;		/* bytes */
 	unsigned       nr_segments;	/* 0: no data */
-	struct segment segment[MAX_SEGMENTS];
+	const struct segment *segment;	/* NULL: in the guest's page of */
+	uint32_t       descriptors;	/* this grant, still to be fetched */
+	struct segment own[MAX_SEGMENTS];
 };
 
 /*
@@ -55,5 +62,20 @@ struct request_parsed {
  */
 int16_t request_parse(struct request_parsed *req, const blkif_request_t *wire,
             const struct request_limits *disk, const char **why);
+
+/*
+ * The second half for an indirect request: 'wire' is the private copy of its
+ * nr_segments descriptors; they are checked and written to 'segment', which
+ * stays the caller's and must live as long as the request.
+ */
+int16_t request_parse_indirect(struct request_parsed *req,
+            const struct blkif_request_segment *wire, struct segment *segment,
+            const struct request_limits *disk, const char **why);
+
+/* What its response has to name: of an indirect request, the inner one. */
+uint8_t request_operation(const blkif_request_t *wire);
+
+/* How many segments it says that it has, for a log. */
+unsigned request_segments(const blkif_request_t *wire);
 
 #endif

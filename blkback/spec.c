@@ -72,6 +72,12 @@ set_ring_order(struct disk_spec *spec, uint32_t value)
 }
 
 static void
+set_segments(struct disk_spec *spec, uint32_t value)
+{
+	spec->segments = (uint16_t)value;
+}
+
+static void
 set_readonly(struct disk_spec *spec, uint32_t value)
 {
 	spec->readonly = value != 0;
@@ -155,8 +161,9 @@ static const struct option options[] = {
 	{ .name = "ring-order", .use = "0 to 4",
 	  .number = true, .min = 0, .max = RING_MAX_ORDER,
 	  .set = set_ring_order },
-	{ .name = "segments", .use = "11",
-	  .number = true, .min = 11, .max = 11, .planned = 256 },
+	{ .name = "segments", .use = "11 to 256",
+	  .number = true, .min = SPEC_SEGMENTS_MIN, .max = SPEC_SEGMENTS_MAX,
+	  .set = set_segments },
 	{ .name = "memory", .use = "64K to 1G",
 	  .number = true, .suffix = true,
 	  .min = SPEC_MEMORY_MIN, .max = SPEC_MEMORY_MAX, .set = set_memory },
@@ -175,6 +182,7 @@ static const struct disk_spec defaults = {
 	.merge      = SPEC_MERGE,
 	.memory     = SPEC_MEMORY,
 	.ring_order = RING_MAX_ORDER,
+	.segments   = SPEC_SEGMENTS_MAX,
 	.readonly   = false,
 	.discard    = true,
 };
@@ -321,24 +329,37 @@ parse_format(const char *format, struct disk_spec *spec, char why[WHY_MAX])
 	return 0;
 }
 
+/* Was the option that this function sets among those given? */
+static bool
+was_given(uint32_t seen, void (*set)(struct disk_spec *, uint32_t))
+{
+	size_t i;
+
+	for (i = 0; i < COUNT(options); i++)
+		if (options[i].set == set)
+			return (seen & 1u << i) != 0;
+	return false;
+}
+
 /* What agrees with its own row may still not fit together. */
 static int
 check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 {
-	bool merge_given = false;
-	size_t i;
-
 	/* The daemon's working directory is not the one of who wrote this. */
 	if ((strcmp(spec->format, "raw") == 0 ||
 	    strcmp(spec->format, "qcow2") == 0) && spec->path[0] != '/')
 		return refuse(why, "the path \"%.*s\" does not begin with '/': "
 		    "give the whole path", SHOWN, spec->path);
+	if (spec->segments > spec->memory / SPEC_PAGE) {
+		if (was_given(seen, set_segments))
+			return refuse(why, "segments=%u do not fit into "
+			    "memory=%" PRIu32 ": lower segments or raise "
+			    "memory", spec->segments, spec->memory);
+		spec->segments = (uint16_t)(spec->memory / SPEC_PAGE);
+	}
 	if (spec->merge <= spec->memory)
 		return 0;
-	for (i = 0; i < COUNT(options); i++)
-		if (options[i].set == set_merge)
-			merge_given = (seen & 1u << i) != 0;
-	if (merge_given)
+	if (was_given(seen, set_merge))
 		return refuse(why, "merge=%" PRIu32 " does not fit into "
 		    "memory=%" PRIu32 ": lower merge or raise memory",
 		    spec->merge, spec->memory);

@@ -21,6 +21,8 @@
 #define SPEC_POLL_MAX  100000u		/* microseconds */
 #define SPEC_MEMORY_MIN (64u << 10)	/* bytes; above the largest request */
 #define SPEC_MEMORY_MAX (1u << 30)
+#define SPEC_SEGMENTS_MIN 11u	/* what fits into a ring slot */
+#define SPEC_SEGMENTS_MAX 256u	/* as Linux's backend takes */
 
 /* What becomes of a request that the storage cannot do. */
 enum on_error {
@@ -37,6 +39,7 @@ struct disk_spec {
 	uint32_t        merge;		/* bytes; 0: no merging */
 	uint32_t        memory;		/* bytes of the arena */
 	uint8_t         ring_order;	/* largest offered, 0 ... 4 */
+	uint16_t        segments;	/* of the largest request offered */
 	enum on_error   on_error;
 	bool            readonly;
 	bool            discard;	/* discard=unmap */

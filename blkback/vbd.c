@@ -278,6 +278,7 @@ configure(struct vbd *v)
 
 	v->bad_spec[0] = '\0';
 	v->ring_order = RING_MAX_ORDER;
+	v->segments = SPEC_SEGMENTS_MIN;
 	rc = read_node(v, "params", v->spec, sizeof(v->spec));
 	if (rc == -E2BIG) {
 		v->spec[0] = '\0';
@@ -291,6 +292,7 @@ configure(struct vbd *v)
 	if (spec_parse(v->spec, &spec, v->bad_spec) == 0) {
 		v->bad_spec[0] = '\0';
 		v->ring_order = spec.ring_order;
+		v->segments = spec.segments;
 		v->readonly |= spec.readonly;
 	}
 	vbd_read_uuid(v);
@@ -498,8 +500,7 @@ set_state(struct vbd *v, enum xenbus_state state)
 /*
  * What a frontend may read as soon as it sees InitWait, or even before.  The
  * image may not be open yet, but all that depends on it is read at Connected.
- * No persistent grants or indirect requests: their nodes are absent, which is
- * how "no" is said for both.
+ * No persistent grants: the node is absent, which is how "no" is said.
  */
 static int
 offer(struct vbd *v)
@@ -524,6 +525,9 @@ offer(struct vbd *v)
 
 	xenstore_add_number(&u, "max-ring-page-order", v->ring_order);
 	xenstore_add_number(&u, "max-ring-pages", 1u << v->ring_order);
+	if (v->segments > SPEC_SEGMENTS_MIN)
+		xenstore_add_number(&u, "feature-max-indirect-segments",
+		    v->segments);
 	xenstore_add_number(&u, "multi-queue-max-queues", MAX_QUEUES);
 	xenstore_add_number(&u, "feature-flush-cache", !v->readonly);
 	xenstore_add_number(&u, "feature-barrier", !v->readonly);

@@ -38,6 +38,7 @@ struct vbd {
 	bool     readonly, cdrom;
 	bool     discard;		/* the toolstack allows it */
 	unsigned ring_order;		/* offered */
+	unsigned segments;		/* likewise */
 	char     bad_spec[WHY_MAX];	/* why it cannot be used, or "" */
 
 	/* How things stood at the last step. */

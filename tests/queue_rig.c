@@ -277,7 +277,8 @@ uint32_t rsp_cons;
 int
 connect_queue(uint32_t memory, unsigned ring_order)
 {
-	struct disk_spec spec = { .memory = memory, .merge = 1 << 20 };
+	struct disk_spec spec = { .memory = memory, .merge = 1 << 20,
+	    .segments = memory < 1 << 20 ? memory / 4096 : 256 };
 	struct message_ring ring = { .order = ring_order, .port = 3 };
 	char why[WHY_MAX];
 	unsigned i;
@@ -345,6 +346,29 @@ put(uint8_t op, uint64_t sector, unsigned segs, uint32_t gref)
 		r->seg[i].last_sect = 7;
 	}
 	(*req_prod)++;
+	return r;
+}
+
+struct blkif_request_segment *
+descriptor(uint32_t at, unsigned n)
+{
+	return (struct blkif_request_segment *)(void *)guest[at] + n;
+}
+
+blkif_request_indirect_t *
+put_indirect(uint8_t inner, uint64_t sector, unsigned segs, uint32_t gref,
+    uint32_t descriptors)
+{
+	blkif_request_indirect_t *r = (void *)put(BLKIF_OP_INDIRECT, sector,
+	    0, 0);
+	struct blkif_request_segment whole = { .gref = gref, .last_sect = 7 };
+	unsigned i;
+
+	r->indirect_op = inner;
+	r->nr_segments = segs;
+	r->indirect_grefs[0] = descriptors;
+	for (i = 0; i < segs; i++, whole.gref++)
+		*descriptor(descriptors, i) = whole;
 	return r;
 }
 

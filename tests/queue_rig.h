@@ -53,6 +53,14 @@ blkif_request_t *slot(uint32_t index);
 /* Put a request of whole pages, grefs gref, gref + 1, ... into the ring. */
 blkif_request_t *put(uint8_t op, uint64_t sector, unsigned segs, uint32_t gref);
 
+/*
+ * The same, indirect: its descriptors are written to the page at 'descriptors',
+ * which is that page's gref as well.
+ */
+blkif_request_indirect_t *put_indirect(uint8_t inner, uint64_t sector,
+    unsigned segs, uint32_t gref, uint32_t descriptors);
+struct blkif_request_segment *descriptor(uint32_t page, unsigned n);
+
 /* The status of the next response; its id must be 'want'. */
 int  got(uint64_t want);
 

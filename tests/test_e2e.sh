@@ -70,9 +70,12 @@ sizes() {
 	done
 }
 
+# reconnected ABI ORDER [SEGMENTS]
 reconnected() {
-	guest 7 reopen xvda --abi "$1" --ring-order "$2" --check-padding &&
-	    guest 7 list | grep -q "abi=$1 ring-order=$2 "
+	guest 7 reopen xvda --abi "$1" --ring-order "$2" --check-padding \
+	    --segments "${3-32}" &&
+	    guest 7 list | grep "abi=$1 ring-order=$2 " |
+	    grep -q "segments=${3-32} "
 }
 
 matrix() {
@@ -81,8 +84,11 @@ matrix() {
 	misalign=0
 	for abi in native x86_64 x86_32; do
 		for order in 0 1 2 3 4; do
+			# None indirect, as many as Linux, as many as can be.
+			segments=$(echo 11 32 256 | cut -d ' ' \
+			    -f $((order % 3 + 1)))
 			check "reconnect: $abi, ring order $order" \
-			    reconnected $abi $order
+			    reconnected $abi $order "$segments"
 			misalign=$(((misalign + 3) % 8))
 			check "512 to 4m verified: $abi, ring order $order" \
 			    sizes --misalign $misalign
@@ -99,6 +105,112 @@ matrix() {
 	rb --json stats guest-7 xvda >"$dir/stats"
 	at_least "flushes answered" "$(number flushes "$dir/stats")" 24
 	same_image "flushes" 7 xvda "$dir/a.img"
+}
+
+# ---- indirect requests ---------------------------------------------------------
+
+exactly() {
+	if [ "$2" = "$3" ]; then
+		ok "$1: $2"
+	else
+		bad "$1: ${2:-nothing}, not $3"
+	fi
+}
+
+# The number of host I/Os since the last call.
+host_ios() {
+	rb --json stats guest-7 xvda >"$dir/stats"
+	new=$(number ios "$dir/stats")
+	host_ios=$((new - ${all_ios-0}))
+	all_ios=$new
+}
+
+# counted NAME REQUESTS IOS COPY_CALLS COPIED IO...: what I/O costs, exactly
+counted() {
+	what=$1 requests=$2 ios=$3 calls=$4 copied=$5
+	shift 5
+	host_ios
+	guest 7 io xvda --bs 1m --verify --zeroed --spin --json "$@" \
+	    >"$dir/json" || bad "$what" "$(cat "$dir/json")"
+	host_ios
+	exactly "$what: requests" "$(number requests "$dir/json")" "$requests"
+	exactly "$what: host I/Os" "$host_ios" "$ios"
+	exactly "$what: copy calls" "$(number copy_calls "$dir/json")" "$calls"
+	exactly "$what: segments copied, descriptors as well" \
+	    "$(number copy_segments "$dir/json")" "$copied"
+}
+
+# Sixteen I/Os of 1 MiB: one request each, or eight, or twenty-four.
+large_requests() {
+	check "indirect: $1: reconnect" reconnected "$1" 2 256
+	counted "256 segments, $1, writes" 16 16 32 4112 --rw write --ios 16
+	counted "256 segments, $1, reads" 16 16 32 4112 --rw read --ios 16
+	counted "256 segments, $1, four writes at a time" 16 16 8 4112 \
+	    --rw write --ios 16 --depth 4 --batch 4
+	# Not on whole pages: 257 segments, the last in a request of its own.
+	counted "256 segments, $1, not aligned" 32 16 32 4128 --rw write \
+	    --ios 16 --misalign 3
+	check "indirect: $1: verified" guest 7 io xvda --rw randrw --bs 1m \
+	    --depth 6 --ios 60 --misalign 5 --verify --zeroed
+	check "indirect: $1: sizes" sizes --misalign 1
+	same_image "indirect: $1" 7 xvda "$dir/a.img"
+	check "indirect: $1: reconnect as Linux" reconnected "$1" 1 32
+	counted "32 segments, $1, writes" 128 16 32 4224 --rw write --ios 16
+	check "indirect: $1: reconnect without" reconnected "$1" 3 11
+	counted "11 segments, $1, writes" 384 16 16 4096 --rw write --ios 16
+}
+
+# small_memory MEMORY SEGMENTS: as many as it has pages, and no request hangs
+small_memory() {
+	guest 7 forget xvda
+	check "memory=$1: attach" rb attach guest-7 xvda \
+	    "raw,memory=$1:$dir/a.img"
+	exactly "memory=$1: segments offered" "$(xenstore-read \
+	    "$(be 7 51712)/feature-max-indirect-segments")" "$2"
+	check "memory=$1: reconnect" reconnected x86_64 4 "$2"
+	check "memory=$1: I/O" guest 7 io xvda --rw randrw --bs 1m --depth 8 \
+	    --ios 40 --misalign 2 --verify --stall 10
+	check "memory=$1: detach" rb detach guest-7 xvda
+}
+
+indirect() {
+	new_image "$dir/a.img" 64m
+	all_ios=0
+	guest 7 forget xvda
+	check "indirect: attach" rb attach guest-7 xvda "raw:$dir/a.img"
+	exactly "indirect: segments offered" "$(xenstore-read \
+	    "$(be 7 51712)/feature-max-indirect-segments")" 256
+	for abi in x86_64 x86_32; do
+		large_requests $abi
+	done
+	check "descriptors granted read-write, as Linux does" \
+	    guest 7 reopen xvda --writable-grants
+	check "indirect I/O after that" guest 7 io xvda --rw randrw --bs 256k \
+	    --ios 50 --verify
+	guest 7 reopen xvda
+	check "an indirect read of one segment" \
+	    guest 7 io xvda --op 6 --bs 4k --ios 3
+	check "an indirect read across the end is ERROR" guest 7 io xvda \
+	    --op 6 --offset 65535k --bs 4k --ios 1 --expect error
+	check "an indirect read beyond the end is ERROR" guest 7 io xvda \
+	    --op 6 --offset 1t --bs 4k --ios 1 --expect error
+	exactly "the log tells what was asked for" "$(grep -c \
+	    'refused: indirect operation 0, 1 segments' \
+	    "$dir/ringbackd.log")" 2
+	check "indirect: detach" rb detach guest-7 xvda
+	small_memory 1M 256
+	small_memory 64K 16
+	guest 7 forget xvda
+	check "segments=11: attach" rb attach guest-7 xvda \
+	    "raw,segments=11:$dir/a.img"
+	refuse "segments=11: nothing is offered" xenstore-exists \
+	    "$(be 7 51712)/feature-max-indirect-segments"
+	check "segments=11: an indirect read is EOPNOTSUPP" guest 7 io xvda \
+	    --op 6 --bs 4k --ios 3 --expect unsupported
+	check "segments=11: the guest does without" reconnected x86_32 0 11
+	check "segments=11: detach" rb detach guest-7 xvda
+	check "segments=11: the guest let go of it" guest 7 released xvda
+	nothing_left "nothing is left of indirect requests" 7
 }
 
 # ---- what a guest may not do ---------------------------------------------------
@@ -424,7 +536,7 @@ guest_start 7 || exit 1
 # A guest that comes, works, reconnects as others would, and goes.
 short_life() {
 	"$O/loopfront" run --domid 9 --name brief --vdev xvda --reconnect 14 \
-	    --vary --rw randrw --bs 20k --depth 8 --ios 60 --verify --zeroed \
+	    --vary --rw randrw --bs 100k --depth 8 --ios 60 --verify --zeroed \
 	    --check-padding >"$dir/job" 2>&1 &
 	job=$!
 	new_image "$dir/f.img" 16m
@@ -432,7 +544,7 @@ short_life() {
 	check "attach to a guest for one job" rb attach brief xvda \
 	    "raw:$dir/f.img"
 	if wait $job; then
-		ok "15 connections, 3 layouts, 5 ring orders"
+		ok "15 connections, 3 layouts, 5 ring orders, 3 sizes"
 	else
 		bad "15 connections" "$(cat "$dir/job")"
 	fi
@@ -471,9 +583,10 @@ space_runs_out() {
 	nothing_left "nothing is left of it" 7
 }
 
-for part in matrix refusals detach_in_use daemon_restarts disk_process_dies \
-    guest_dies short_life storage_fails space_runs_out side_by_side as_xl \
-    figures; do
+# PARTS="indirect ...": only those.
+for part in ${PARTS-matrix refusals indirect detach_in_use daemon_restarts disk_process_dies
+    guest_dies short_life storage_fails space_runs_out side_by_side as_xl
+    figures}; do
 	if ! guest 7 list >/dev/null || ! kill -0 "$daemon"; then
 		bad "$part: guest 7 or ringbackd is dead"
 		break

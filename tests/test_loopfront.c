@@ -132,6 +132,47 @@ test_discard(void **state)
 	}
 }
 
+static void
+test_indirect(void **state)
+{
+	static struct blkif_request_segment descriptors[512];
+	struct front_request	req = { .op = BLKIF_OP_INDIRECT,
+				    .nr_segments = 44, .handle = 51712,
+				    .id = 0xfedcba9876543210, .sector = 1ull <<
+				    40, .inner = BLKIF_OP_WRITE,
+				    .nr_indirect = 300, .descriptors = 77 };
+	struct front_segment	seg = { .gref = 0x12345678, .first = 3,
+				    .last = 6 };
+	blkif_request_indirect_t seen;
+	blkif_request_t		raw;
+	struct front		f;
+	struct ring		r;
+	unsigned		abi;
+
+	(void)state;
+	for (abi = 0; abi < 3; abi++) {
+		both_ends(&f, &r, (enum front_abi)abi, 0);
+		front_put(&f, &req);
+		front_push(&f);
+		assert_int_equal(ring_pending(&r), 1);
+		ring_take(&r, &raw);
+		memcpy(&seen, &raw, sizeof(seen));
+		assert_int_equal(seen.operation, BLKIF_OP_INDIRECT);
+		assert_int_equal(seen.indirect_op, BLKIF_OP_WRITE);
+		assert_int_equal(seen.nr_segments, 300);
+		assert_true(seen.id == req.id);
+		assert_true(seen.sector_number == req.sector);
+		assert_int_equal(seen.handle, 51712);
+		assert_int_equal(seen.indirect_grefs[0], 77);
+	}
+	front_describe_segment(descriptors, 255, &seg);
+	assert_int_equal(descriptors[255].gref, 0x12345678);
+	assert_int_equal(descriptors[255].first_sect, 3);
+	assert_int_equal(descriptors[255].last_sect, 6);
+	assert_int_equal(descriptors[254].gref, 0);
+	assert_int_equal(descriptors[256].gref, 0);
+}
+
 /* An event is sent exactly when the other side asked for it. */
 static void
 test_events(void **state)
@@ -318,6 +359,7 @@ main(void)
 	const struct CMUnitTest	tests[] = {
 		cmocka_unit_test(test_there_and_back),
 		cmocka_unit_test(test_discard),
+		cmocka_unit_test(test_indirect),
 		cmocka_unit_test(test_events),
 		cmocka_unit_test(test_bad_responses),
 		cmocka_unit_test(test_verify_writes),

@@ -113,9 +113,10 @@ add(unsigned i, enum page_op op, uint64_t offset, unsigned segs, unsigned at,
 	p->offset = offset;
 	p->nr_segments = segs;
 	p->length = segs * length;
+	p->segment = p->own;
 	for (s = 0; s < segs; s++) {
-		p->segment[s].offset = at;
-		p->segment[s].length = length;
+		p->own[s].offset = at;
+		p->own[s].length = length;
 	}
 	reqs[i].page = next_page;
 	next_page += segs;

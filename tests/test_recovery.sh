@@ -65,14 +65,15 @@ list_says() {
 	rb list | grep -q "$1"
 }
 
-# fresh ORDER SPEC: a disk on a new image, connected with a ring of that order
+# fresh ORDER SPEC [ABI [SEGMENTS]]: a disk on a new image, connected with a
+# ring of that order
 fresh() {
 	new_image "$dir/a.img" 16m
 	page=$dir/run/7-51712.page
 	guest 7 forget xvda 2>/dev/null
 	# A death leaves its holds to Xen, which frees them a moment later.
 	guest 7 set --ring-order "$1" --abi "${3-native}" --check-padding \
-	    --grace 2
+	    --grace 2 --segments "${4-32}"
 	check "attach, ring order $1" rb attach guest-7 xvda "$2"
 }
 
@@ -179,12 +180,16 @@ die_unheard() {
 
 each_step() {
 	for order in 0 4; do
-		fresh "$order" "raw:$dir/a.img"
+		fresh "$order" "raw:$dir/a.img" native $((32 + order * 56))
 		what="order $order"
 		die_at_steps "$what, reads, writes, flushes" "0 ${1-3}" --rw \
 		    randrw --bs 16k --depth 24 --flush-every 7 --verify --zeroed
 		die_at_steps "$what, 4k in batches" "$((order * 5 + 1))" --rw \
 		    randrw --bs 4k --depth 64 --batch 8 --verify --zeroed
+		# Indirect ones, of 32 or of 256 segments.
+		die_at_steps "$what, 1m" "$((order / 4))" --rw randrw --bs 1m \
+		    --depth 4 --flush-every 5 --misalign "$order" --verify \
+		    --zeroed
 		die_unheard "$what"
 		die_at_steps "$what, discards" 1 --rw randtrim --bs 64k \
 		    --depth 16 --verify --zeroed
@@ -220,6 +225,8 @@ random() {
 	    --bs 4k --depth 64 --flush-every 50
 	random_kills "kills at any time, 64k" "$1" 1000 150000 --rw randrw \
 	    --bs 64k --depth 8 --misalign 3
+	random_kills "kills at any time, 256k of 32 segments" "$1" 1000 150000 \
+	    --rw randrw --bs 256k --depth 8 --misalign 1
 	random_kills "kills of those that have just started" "$1" 100 40000 \
 	    --rw randrw --bs 16k --depth 16 --flush-every 9
 	same_image "kills at any time"
@@ -229,6 +236,11 @@ random() {
 	    randrw --bs 8k --depth 64 --flush-every 20
 	same_image "kills, completions out of order"
 	gone "kills, completions out of order"
+	fresh 2 "fault:every=3,delay-ms=3:raw:$dir/a.img" x86_32 256
+	random_kills "kills at any time, 1m of 256 segments" "$1" 1000 150000 \
+	    --rw randrw --bs 1m --depth 8 --flush-every 9 --misalign 5
+	same_image "kills at any time, 1m"
+	gone "kills at any time, 1m"
 	at_least "random kills" "$total" 20
 }
 

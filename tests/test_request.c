@@ -63,8 +63,6 @@ static const struct {
 	{ "... past the end",  512, 0, B, 1, 0, 7, SECTORS - 7, ERROR, 0 },
 	{ "reserved (4)",      512, 0, 4, 1, 0, 0, 0, NOSUP, 0 },
 	{ "discard",           512, 0, BLKIF_OP_DISCARD, 0, 0, 0, 0, NOSUP, 0 },
-	{ "indirect",          512, 0, BLKIF_OP_INDIRECT,
-	                                  0, 0, 0, 0, NOSUP, 0 },
 	{ "unknown 7",         512, 0, 7, 1, 0, 0, 0, NOSUP, 0 },
 	{ "unknown 0x7f",      512, 0, 0x7f, 1, 0, 0, 0, NOSUP, 0 },
 	{ "unknown 0xff",      512, 1, 0xff, 1, 0, 0, 0, NOSUP, 0 },
@@ -243,6 +241,166 @@ test_discard(void **state)
 		try_discard(&odd_discards[i], ODD, i % 2);
 }
 
+/*
+ * Indirect requests: what is wrong with one in its slot ('slot'), and what only
+ * its descriptors show ('whole').  All descriptors are whole pages, but for one
+ * that may be odd.
+ */
+#define ALL 256u
+static const struct indirect_case {
+	const char *name;
+	uint32_t    offered, block;
+	int         readonly;
+	uint8_t     inner;
+	uint16_t    segs;
+	uint64_t    sector;
+	int         odd;		/* which one; -1: none */
+	uint8_t     first, last;
+	int16_t     slot, whole;
+} indirects[] = {
+	{ "one segment",    ALL, 512, 0, R, 1, 0, -1, 0, 0, OKAY, OKAY },
+	{ "twelve",         ALL, 512, 0, W, 12, 8, -1, 0, 0, OKAY, OKAY },
+	{ "256",            ALL, 512, 0, W, 256, 0, -1, 0, 0, OKAY, OKAY },
+	{ "... as offered", 32, 512, 0, R, 32, 0, -1, 0, 0, OKAY, OKAY },
+	{ "... one more",   32, 512, 0, R, 33, 0, -1, 0, 0, ERROR, 0 },
+	{ "none",           ALL, 512, 0, R, 0, 0, -1, 0, 0, ERROR, 0 },
+	{ "257",            ALL, 512, 0, R, 257, 0, -1, 0, 0, ERROR, 0 },
+	{ "512",            ALL, 512, 0, W, 512, 0, -1, 0, 0, ERROR, 0 },
+	{ "65535",          ALL, 512, 0, R, 65535, 0, -1, 0, 0, ERROR, 0 },
+	{ "not offered",    11, 512, 0, R, 1, 0, -1, 0, 0, NOSUP, 0 },
+	{ "... nor a bad",  11, 512, 1, 0x7f, 999, 0, -1, 0, 0, NOSUP, 0 },
+	{ "... unset",      0, 512, 0, R, 1, 0, -1, 0, 0, NOSUP, 0 },
+	{ "of a barrier",   ALL, 512, 0, B, 1, 0, -1, 0, 0, ERROR, 0 },
+	{ "of a flush",     ALL, 512, 0, F, 1, 0, -1, 0, 0, ERROR, 0 },
+	{ "of a discard",   ALL, 512, 0, BLKIF_OP_DISCARD, 1, 0, -1, 0, 0,
+	                                          ERROR, 0 },
+	{ "of its like",    ALL, 512, 0, BLKIF_OP_INDIRECT, 1, 0, -1, 0, 0,
+	                                          ERROR, 0 },
+	{ "of 0x7f",        ALL, 512, 0, 0x7f, 1, 0, -1, 0, 0, ERROR, 0 },
+	{ "read-only write", ALL, 512, 1, W, 12, 0, -1, 0, 0, ERROR, 0 },
+	{ "read-only read", ALL, 512, 1, R, 12, 0, -1, 0, 0, OKAY, OKAY },
+	{ "first > last",   ALL, 512, 0, W, 256, 0, 255, 2, 1, OKAY, ERROR },
+	{ "last outside",   ALL, 512, 0, W, 256, 0, 0, 0, 8, OKAY, ERROR },
+	{ "both outside",   ALL, 512, 0, R, 256, 0, 128, 255, 255, OKAY,
+	                                          ERROR },
+	{ "to the end",     ALL, 512, 0, W, 16, SECTORS - 128, -1, 0, 0, OKAY,
+	                                          OKAY },
+	{ "... one more",   ALL, 512, 0, W, 16, SECTORS - 127, -1, 0, 0, OKAY,
+	                                          ERROR },
+	{ "... but for 1",  ALL, 512, 0, W, 16, SECTORS - 127, 3, 1, 7, OKAY,
+	                                          OKAY },
+	{ "a whole disk",   ALL, 512, 0, R, 256, 1, -1, 0, 0, OKAY, ERROR },
+	{ "at the end",     ALL, 512, 0, R, 1, SECTORS, -1, 0, 0, OKAY,
+	                                          ERROR },
+	{ "past the end",   ALL, 512, 0, R, 1, SECTORS + 1, -1, 0, 0, ERROR,
+	                                          0 },
+	{ "wraps in bytes", ALL, 512, 0, R, 1, 1ull << 55, -1, 0, 0, ERROR,
+	                                          0 },
+	{ "wraps",          ALL, 512, 0, W, 2, UINT64_MAX - 7, -1, 0, 0, ERROR,
+	                                          0 },
+	{ "4k: pages",      ALL, 4096, 0, W, 12, 8, -1, 0, 0, OKAY, OKAY },
+	{ "4k: half a page", ALL, 4096, 0, W, 12, 8, 11, 0, 3, OKAY, ERROR },
+	{ "4k: between",    ALL, 4096, 0, R, 12, 4, -1, 0, 0, ERROR, 0 },
+};
+
+static void
+indirect_descriptors(const struct indirect_case *c,
+    struct blkif_request_segment wire[ALL])
+{
+	unsigned i;
+
+	for (i = 0; i < ALL; i++)
+		wire[i] = (struct blkif_request_segment){ 1000 + i, 0, 7 };
+	if (c->odd >= 0) {
+		wire[c->odd].first_sect = c->first;
+		wire[c->odd].last_sect = c->last;
+	}
+}
+
+/* Translated as it stands there, nothing beyond its segments touched. */
+static void
+indirect_is(const struct indirect_case *c, const struct request_parsed *req,
+    const struct segment *segment)
+{
+	uint64_t length = 0;
+	unsigned i;
+
+	assert_ptr_equal(req->segment, segment);
+	for (i = 0; i < c->segs; i++) {
+		assert_int_equal(segment[i].gref, 1000 + i);
+		assert_int_equal(segment[i].offset,
+		    (int)i == c->odd ? c->first * 512 : 0);
+		length += segment[i].length;
+	}
+	for (; i < ALL; i++)
+		assert_int_equal(segment[i].gref, 0);
+	if (c->odd < 0)
+		assert_int_equal(length, c->segs * 4096);
+	assert_int_equal(req->length, length);
+	assert_int_equal(req->offset, c->sector * 512);
+}
+
+static void
+try_indirect(const struct indirect_case *c)
+{
+	const struct request_limits disk = { .size = SECTORS * 512ull,
+	    .block_size = c->block, .readonly = c->readonly,
+	    .max_segments = c->offered };
+	const blkif_request_indirect_t wire = {
+	    .operation = BLKIF_OP_INDIRECT, .indirect_op = c->inner,
+	    .nr_segments = c->segs, .sector_number = c->sector,
+	    .indirect_grefs = { 44, 55 } };
+	struct blkif_request_segment descriptors[ALL];
+	struct segment segment[ALL] = { { 0 } };
+	struct request_parsed req;
+	blkif_request_t slot;
+	const char *why;
+	int16_t got;
+
+	memset(&slot, 0xff, sizeof(slot));
+	memcpy(&slot, &wire, sizeof(wire));
+	/* Whatever it is answered with, the answer names the inner one. */
+	assert_int_equal(request_operation(&slot), c->inner);
+	assert_int_equal(request_segments(&slot), c->segs);
+	got = request_parse(&req, &slot, &disk, &why);
+	if (got != c->slot || (got == OKAY) != (why == NULL))
+		fail_msg("%s: %d (%s), not %d", c->name, got,
+		    why != NULL ? why : "-", c->slot);
+	if (got != OKAY)
+		return;
+	assert_null(req.segment);
+	assert_int_equal(req.nr_segments, c->segs);
+	assert_int_equal(req.descriptors, 44);
+	assert_int_equal(req.op, c->inner == W ? PAGE_WRITE : PAGE_READ);
+	assert_string_equal(req.plan, c->inner == W ? "w" : "r");
+
+	indirect_descriptors(c, descriptors);
+	got = request_parse_indirect(&req, descriptors, segment, &disk, &why);
+	if (got != c->whole || (got == OKAY) != (why == NULL))
+		fail_msg("%s: descriptors: %d (%s), not %d", c->name, got,
+		    why != NULL ? why : "-", c->whole);
+	if (got == OKAY)
+		indirect_is(c, &req, segment);
+}
+
+static void
+test_indirect(void **state)
+{
+	static const uint8_t ops[] = { R, W, B, F, BLKIF_OP_DISCARD, 0x7f };
+	blkif_request_t slot = { .nr_segments = W };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(indirects) / sizeof(indirects[0]); i++)
+		try_indirect(&indirects[i]);
+	/* What is not indirect is answered as what it is. */
+	for (i = 0; i < sizeof(ops); i++) {
+		slot.operation = ops[i];
+		assert_int_equal(request_operation(&slot), ops[i]);
+		assert_int_equal(request_segments(&slot), W);
+	}
+}
+
 int
 main(void)
 {
@@ -251,6 +409,7 @@ main(void)
 		cmocka_unit_test(test_translation),
 		cmocka_unit_test(test_plans),
 		cmocka_unit_test(test_discard),
+		cmocka_unit_test(test_indirect),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);

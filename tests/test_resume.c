@@ -41,6 +41,7 @@ die(bool submitted)
 			store_execute(io);
 	}
 	free(q.reqs);
+	free(q.descriptors);
 	free(q.grant.seg);
 	q.arena.nr_used = 0;
 	arena_fini(&q.arena);
@@ -51,7 +52,8 @@ die(bool submitted)
 static int
 succeed(enum resume_mode resume, unsigned ring_order)
 {
-	struct disk_spec spec = { .memory = 1 << 20, .merge = 1 << 20 };
+	struct disk_spec spec = { .memory = 1 << 20, .merge = 1 << 20,
+	    .segments = 256 };
 	struct message_ring ring = { .order = ring_order, .port = 3 };
 	char why[WHY_MAX];
 	int i, rc;
@@ -68,8 +70,9 @@ succeed(enum resume_mode resume, unsigned ring_order)
 }
 
 /*
- * Forty requests over a ring of 64, the frontend publishing a few at a time;
- * die at the nth time that a step is reached.  True: it was reached.
+ * Forty requests over a ring of 64, every third one indirect, the frontend
+ * publishing a few at a time; die at the nth time that a step is reached.
+ * True: it was reached.
  */
 static bool
 die_at(enum page_step at, unsigned nth, bool submitted)
@@ -85,7 +88,11 @@ die_at(enum page_step at, unsigned nth, bool submitted)
 	for (round = 0; round < 8; round++) {
 		for (i = round * 5; i < round * 5 + 5; i++) {
 			memset(guest[100 + i], i + 1, 4096);
-			put(BLKIF_OP_WRITE, i * 8, 1, 100 + i);
+			if (i % 3 == 0)
+				put_indirect(BLKIF_OP_WRITE, i * 8, 1, 100 + i,
+				    200 + i);
+			else
+				put(BLKIF_OP_WRITE, i * 8, 1, 100 + i);
 		}
 		*rsp_event = *rsp_prod + 1;
 		n = notifies;
@@ -168,6 +175,52 @@ test_resume_barrier(void **state)
 	assert_true(queue_idle(&q));
 }
 
+/*
+ * The successor of one that died with indirect requests in flight reads their
+ * descriptors again, and believes them no more than its predecessor did.
+ */
+static void
+test_resume_indirect(void **state)
+{
+	static const int want[] = { BLKIF_RSP_OKAY, BLKIF_RSP_ERROR,
+	    BLKIF_RSP_ERROR, BLKIF_RSP_OKAY };
+	unsigned i, seen = 0;
+	uint64_t id;
+
+	(void)state;
+	memset(disk, 0xee, sizeof(disk));
+	hold = true;
+	for (i = 0; i < 4; i++)
+		put_indirect(BLKIF_OP_WRITE, i * 200, 20, 100, 50 + i);
+	run();
+	assert_int_equal(q.inflight, 4);
+	die(false);
+	hold = false;
+	copies = 0;
+	granted[51] = 0;
+	descriptor(52, 19)->last_sect = 8;
+	/* Another place, and one that is fine: the guest's own business. */
+	fill(300, 20, 5);
+	for (i = 0; i < 20; i++)
+		descriptor(53, i)->gref = 300 + i;
+	assert_int_equal(succeed(RESUME_REPLAY, 0), 0);
+	run();
+	assert_int_equal(copies, 2);
+	while (rsp_cons != *rsp_prod) {
+		id = ((blkif_response_t *)(void *)slot(rsp_cons))->id & 0xff;
+		assert_int_equal(((blkif_response_t *)(void *)slot(rsp_cons))->
+		    operation, BLKIF_OP_WRITE);
+		assert_int_equal(got(id), want[id]);
+		seen |= 1u << id;
+	}
+	assert_int_equal(seen, 15);
+	assert_int_equal(disk[200 * 512], 0xee);
+	assert_int_equal(disk[400 * 512], 0xee);
+	assert_memory_equal(disk + 600 * 512, guest[300], 20 * 4096);
+	assert_true(queue_idle(&q));
+	assert_int_equal(q.arena.nr_used, 0);
+}
+
 /* What kills each successor is answered with ERROR at last. */
 static void
 test_resume_fail(void **state)
@@ -222,6 +275,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_death_at_each_step),
+		T(test_resume_indirect),
 		T(test_resume_fail),
 		T(test_resume_junk),
 		T(test_resume_barrier),

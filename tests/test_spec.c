@@ -22,7 +22,7 @@
 #define DEFAULTS							\
 	.format = "raw", .path = "/x", .cache = CACHE_NONE,		\
 	.poll_us = 50, .merge = 1 * MIB, .memory = 8 * MIB,		\
-	.ring_order = 4, .readonly = false, .discard = true
+	.ring_order = 4, .segments = 256, .readonly = false, .discard = true
 
 #pragma GCC diagnostic ignored "-Woverride-init"
 #ifdef __clang__
@@ -62,7 +62,10 @@ static const struct {
 	{ "raw,ring-order=0:/x",        { DEFAULTS, .ring_order = 0 } },
 	{ "raw,ring-order=3:/x",        { DEFAULTS, .ring_order = 3 } },
 	{ "raw,ring-order=4:/x",        { DEFAULTS } },
-	{ "raw,segments=11:/x",         { DEFAULTS } },
+	{ "raw,segments=11:/x",         { DEFAULTS, .segments = 11 } },
+	{ "raw,segments=12:/x",         { DEFAULTS, .segments = 12 } },
+	{ "raw,segments=32:/x",         { DEFAULTS, .segments = 32 } },
+	{ "raw,segments=256:/x",        { DEFAULTS } },
 	{ "raw,memory=2M:/x",           { DEFAULTS, .memory = 2 * MIB } },
 	{ "raw,memory=1G:/x",           { DEFAULTS, .memory = 1024 * MIB } },
 	{ "raw,memory=1g:/x",           { DEFAULTS, .memory = 1024 * MIB } },
@@ -83,15 +86,22 @@ static const struct {
 	                                  .on_error = ON_ERROR_STOP_ENOSPC } },
 	{ "raw,profile=default:/x",     { DEFAULTS } },
 
-	/* Merging that was not asked for gives way to a small arena. */
+	/* What was not asked for gives way to a small arena. */
 	{ "raw,memory=64K:/x",          { DEFAULTS, .memory = 64 * KIB,
-	                                  .merge = 64 * KIB } },
+	                                  .merge = 64 * KIB, .segments = 16 } },
 	{ "raw,memory=65537:/x",        { DEFAULTS, .memory = 68 * KIB,
-	                                  .merge = 68 * KIB } },
+	                                  .merge = 68 * KIB, .segments = 17 } },
 	{ "raw,merge=64K,memory=64K:/x", { DEFAULTS, .memory = 64 * KIB,
-	                                  .merge = 64 * KIB } },
+	                                  .merge = 64 * KIB, .segments = 16 } },
 	{ "raw,merge=0,memory=64K:/x",  { DEFAULTS, .memory = 64 * KIB,
-	                                  .merge = 0 } },
+	                                  .merge = 0, .segments = 16 } },
+	{ "raw,memory=1020K:/x",        { DEFAULTS, .memory = 1020 * KIB,
+	                                  .merge = 1020 * KIB,
+	                                  .segments = 255 } },
+	{ "raw,memory=1M:/x",           { DEFAULTS, .memory = 1 * MIB } },
+	{ "raw,segments=16,memory=64K:/x", { DEFAULTS, .memory = 64 * KIB,
+	                                  .merge = 64 * KIB, .segments = 16 } },
+	{ "raw,memory=1M,segments=256:/x", { DEFAULTS, .memory = 1 * MIB } },
 
 	{ "qcow2:/x",                   { DEFAULTS, .format = "qcow2" } },
 	{ "qcow2,cache=directsync,discard=ignore,readonly=on:/a:b,c",
@@ -103,7 +113,7 @@ static const struct {
 	  "discard=ignore,on-error=report,profile=default:p",
 	  { .format = "null", .path = "p", .cache = CACHE_DIRECTSYNC,
 	    .poll_us = 7, .merge = 8 * KIB, .memory = 128 * KIB,
-	    .ring_order = 2, .readonly = true } },
+	    .ring_order = 2, .segments = 11, .readonly = true } },
 };
 
 /* Each of the words must stand in the refusal. */
@@ -204,11 +214,21 @@ static const struct {
 	{ "raw,ring-order=5:/x", { "ring-order=5", "out of range", "0 to 4" } },
 	{ "raw,ring-order=-1:/x",
 	  { "ring-order=-1", "not a number", "0 to 4" } },
-	{ "raw,segments=10:/x", { "segments=10", "out of range", "use 11" } },
-	{ "raw,segments=12:/x", { "segments=12", "not built yet", "use 11" } },
-	{ "raw,segments=256:/x",
-	  { "segments=256", "not built yet", "use 11" } },
-	{ "raw,segments=257:/x", { "segments=257", "out of range", "use 11" } },
+	{ "raw,segments=10:/x",
+	  { "segments=10", "out of range", "use 11 to 256" } },
+	{ "raw,segments=0:/x",
+	  { "segments=0", "out of range", "use 11 to 256" } },
+	{ "raw,segments=257:/x",
+	  { "segments=257", "out of range", "use 11 to 256" } },
+	{ "raw,segments=65547:/x",
+	  { "segments=65547", "out of range", "use 11 to 256" } },
+	{ "raw,segments=1K:/x",
+	  { "segments=1K", "not a number", "11 to 256" } },
+	{ "raw,segments=all:/x", { "segments=all", "not a number" } },
+	{ "raw,segments=17,memory=64K:/x",
+	  { "segments=17", "memory=65536", "lower segments or raise memory" } },
+	{ "raw,memory=1020K,segments=256:/x",
+	  { "segments=256", "memory=1044480", "lower segments" } },
 	{ "raw,memory=65535:/x", { "memory=65535", "out of range", "64K" } },
 	{ "raw,memory=63K:/x", { "memory=63K", "out of range", "64K to 1G" } },
 	{ "raw,memory=0:/x", { "memory=0", "out of range" } },
@@ -248,6 +268,8 @@ differs(const struct disk_spec *a, const struct disk_spec *b)
 		return "memory";
 	if (a->ring_order != b->ring_order)
 		return "ring-order";
+	if (a->segments != b->segments)
+		return "segments";
 	if (a->on_error != b->on_error)
 		return "on-error";
 	if (a->discard != b->discard)

@@ -67,7 +67,7 @@ test_attach_and_detach(void **state)
 	assert_node(r, by_hand(XVDB), "max-ring-page-order", "4");
 	assert_node(r, by_hand(XVDB), "max-ring-pages", "16");
 	assert_node(r, by_hand(XVDB), "feature-flush-cache", "1");
-	assert_node(r, by_hand(XVDB), "feature-max-indirect-segments", NULL);
+	assert_node(r, by_hand(XVDB), "feature-max-indirect-segments", "256");
 	assert_node(r, by_hand(XVDB), "feature-persistent", NULL);
 	assert_node(r, by_hand(XVDB), "feature-barrier", "1");
 	assert_node(r, by_hand(XVDB), "sectors", NULL);
@@ -312,6 +312,7 @@ test_xl(void **state)
 	xl_attach(r, XVDA, "null:ok", OURS);
 	await_state(r, by_xl(XVDA), 2);
 	assert_node(r, by_xl(XVDA), "max-ring-page-order", "4");
+	assert_node(r, by_xl(XVDA), "feature-max-indirect-segments", "256");
 	/* A fast guest, and xl has not run the script yet. */
 	fe_ring(r, XVDA, 8, 9);
 	fe_state(r, XVDA, 3);

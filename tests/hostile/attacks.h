@@ -17,6 +17,27 @@ struct attack {
 	int	 (*run)(struct enemy *);
 };
 
+/* ---- what several of them use ------------------------------------------- */
+
+#define NR_BAD	7u
+
+/* References that a backend must not get anything through; the fifth is one. */
+void	bad_grants(struct enemy *, uint32_t ref[NR_BAD]);
+
+/* A second processor of the guest, which calls flip() without a pause. */
+struct flipper {
+	pthread_t	 thread;
+	atomic_bool	 stop;
+	void		 (*flip)(struct enemy *, uint32_t random);
+	struct enemy	*e;
+};
+
+int	flipper_start(struct flipper *, struct enemy *,
+	    void (*flip)(struct enemy *, uint32_t));
+void	flipper_stop(struct flipper *);
+
+/* ---- the attacks -------------------------------------------------------- */
+
 /* ring.c: the indices, and memory that changes */
 int	attack_far_ahead(struct enemy *);
 int	attack_one_too_many(struct enemy *);
@@ -40,6 +61,15 @@ int	attack_grants(struct enemy *);
 int	attack_one_bad_segment(struct enemy *);
 int	attack_copy_faults(struct enemy *);
 int	attack_floods(struct enemy *);
+
+/* indirect.c: requests whose segments are in a page of the guest's */
+int	attack_indirect_fields(struct enemy *);
+int	attack_indirect_unoffered(struct enemy *);
+int	attack_descriptors(struct enemy *);
+int	attack_descriptor_grants(struct enemy *);
+int	attack_descriptors_change(struct enemy *);
+int	attack_descriptors_vanish(struct enemy *);
+int	attack_descriptors_as_data(struct enemy *);
 
 /* life.c: events, xenstore, coming and going */
 int	attack_event_storm(struct enemy *);

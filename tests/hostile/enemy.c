@@ -410,7 +410,8 @@ enemy_ask(struct enemy *e, struct front_request *req, int status)
 	if (e->lost)
 		return;
 	req->id = e->nr_ids;
-	e->id[e->nr_ids].op = req->op;
+	e->id[e->nr_ids].op = req->op == BLKIF_OP_INDIRECT ? req->inner :
+	    req->op;
 	e->id[e->nr_ids].status = (int16_t)status;
 	e->nr_ids++;
 	front_put(&e->front, req);

@@ -43,7 +43,8 @@ ask_operations(struct enemy *e, uint32_t ref)
 	unsigned	op;
 
 	for (op = 0; op < 256; op++) {
-		if (op > BLKIF_OP_FLUSH_DISKCACHE && op != BLKIF_OP_DISCARD)
+		if (op > BLKIF_OP_FLUSH_DISKCACHE && op != BLKIF_OP_DISCARD &&
+		    op != BLKIF_OP_INDIRECT)
 			ask(e, request((uint8_t)op, 1, 0, ref), UNSUPPORTED);
 	}
 }
@@ -177,7 +178,11 @@ attack_read_only(struct enemy *e)
 	ask(e, request(BLKIF_OP_WRITE_BARRIER, 1, 0, ref), ERROR);
 	ask(e, request(BLKIF_OP_FLUSH_DISKCACHE, 1, 0, ref), ERROR);
 	ask(e, request(BLKIF_OP_FLUSH_DISKCACHE, 0, 0, ref), OKAY);
-	ask(e, request(BLKIF_OP_INDIRECT, 1, 0, ref), UNSUPPORTED);
+	req = request(BLKIF_OP_INDIRECT, 1, 0, ref);
+	req.inner = BLKIF_OP_WRITE;
+	req.nr_indirect = 1;
+	req.descriptors = ref;		/* a segment of grant 0, or what not */
+	enemy_ask(e, &req, ERROR);
 	/* What is not offered is unsupported, what is, forbidden. */
 	req = request(BLKIF_OP_DISCARD, 0, 0, ref);
 	req.nr_sectors = DISK_SECTORS;
@@ -262,10 +267,7 @@ attack_odd_size(struct enemy *e)
 
 /* ---- grants ------------------------------------------------------------- */
 
-#define NR_BAD	7u
-
-/* References that a backend must not get anything through. */
-static void
+void
 bad_grants(struct enemy *e, uint32_t ref[NR_BAD])
 {
 	ref[0] = NO_GRANT;

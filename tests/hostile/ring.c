@@ -154,13 +154,6 @@ attack_senseless_start(struct enemy *e)
 
 /* ---- a second processor of the guest ------------------------------------ */
 
-struct flipper {
-	pthread_t	 thread;
-	atomic_bool	 stop;
-	void		 (*flip)(struct enemy *, uint32_t random);
-	struct enemy	*e;
-};
-
 static uint32_t
 next_random(uint32_t *state)
 {
@@ -181,7 +174,7 @@ flipper_main(void *arg)
 	return NULL;
 }
 
-static int
+int
 flipper_start(struct flipper *f, struct enemy *e,
     void (*flip)(struct enemy *, uint32_t))
 {
@@ -192,7 +185,7 @@ flipper_start(struct flipper *f, struct enemy *e,
 	    fail("start a thread");
 }
 
-static void
+void
 flipper_stop(struct flipper *f)
 {
 	atomic_store(&f->stop, true);

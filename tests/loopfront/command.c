@@ -59,10 +59,11 @@ cmd_list(struct command *c)
 		    vbd_state_name(v->back_state), v->connects);
 		if (v->ready)
 			fprintf(c->out, "abi=%s ring-order=%u sectors=%" PRIu64
-			    " sector-size=%u readonly=%d flush=%d discard=%d ",
-			    front_abi_name(v->q.opt.abi), v->q.opt.order,
-			    v->sectors, v->sector_size, v->readonly, v->flush,
-			    v->discard);
+			    " sector-size=%u readonly=%d flush=%d discard=%d "
+			    "segments=%u ", front_abi_name(v->q.opt.abi),
+			    v->q.opt.order, v->sectors, v->sector_size,
+			    v->readonly, v->flush, v->discard,
+			    v->q.opt.segments);
 		fprintf(c->out, "busy=%d error=%s\n", v->busy,
 		    v->error[0] != '\0' ? v->error : "-");
 	}

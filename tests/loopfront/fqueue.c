@@ -97,26 +97,42 @@ fail:
 	return rc;
 }
 
+/* The nth page of a request; the one after its data is the descriptors'. */
+static uint32_t
+shadow_gref(const struct fqueue *q, const struct shadow *s, unsigned n)
+{
+	return n == s->nr_segments ? s->descriptors :
+	    q->gref[s - q->shadow][n];
+}
+
+static unsigned
+shadow_pages(const struct shadow *s)
+{
+	return s->nr_segments + (s->indirect ? 1u : 0u);
+}
+
 /* Give a request's pages back; the backend must have let go of each. */
 static void
 ungrant_shadow(struct fqueue *q, struct shadow *s, const char *when)
 {
-	unsigned	i;
+	unsigned	i, n = shadow_pages(s);
+	uint32_t	ref;
 	int		rc;
 
-	for (i = 0; i < s->nr_segments; i++) {
-		rc = loopguest_ungrant(q->guest, s->gref[i]);
+	for (i = 0; i < n; i++) {
+		ref = shadow_gref(q, s, i);
+		rc = loopguest_ungrant(q->guest, ref);
 		if (rc == 0)
 			continue;
 		broken(q, "backend has not released grant %u (segment %u of "
-		    "operation %u at sector %" PRIu64 ") %s: mapped %u times, "
-		    "copying %u: %s", s->gref[i], i, s->op, s->sector, when,
-		    loopguest_grant_mapped(q->guest, s->gref[i]),
-		    loopguest_grant_copying(q->guest, s->gref[i]),
-		    strerror(-rc));
-		loopguest_revoke(q->guest, s->gref[i]);
+		    "%u of operation %u at sector %" PRIu64 ") %s: mapped %u "
+		    "times, copying %u: %s", ref, i, s->nr_segments, s->op,
+		    s->sector, when, loopguest_grant_mapped(q->guest, ref),
+		    loopguest_grant_copying(q->guest, ref), strerror(-rc));
+		loopguest_revoke(q->guest, ref);
 	}
 	s->nr_segments = 0;		/* none of them is ours any more */
+	s->indirect = false;
 }
 
 static bool
@@ -135,9 +151,9 @@ fqueue_held(const struct fqueue *q)
 	for (i = 0; i < 1u << q->opt.order; i++)
 		held |= grant_held(q, q->ring_ref[i]);
 	for (i = 0; i < q->front.entries; i++) {
-		for (n = 0; n < q->shadow[i].nr_segments; n++)
-			held |= q->shadow[i].id != 0 &&
-			    grant_held(q, q->shadow[i].gref[n]);
+		for (n = 0; n < shadow_pages(&q->shadow[i]); n++)
+			held |= q->shadow[i].id != 0 && grant_held(q,
+			    shadow_gref(q, &q->shadow[i], n));
 	}
 	return held;
 }
@@ -166,6 +182,50 @@ fqueue_close(struct fqueue *q)
 	return rc;
 }
 
+/* The page for a slot's descriptors. */
+static unsigned
+descriptor_page(const struct fqueue *q, const struct shadow *s)
+{
+	return q->ring_page + (1u << q->opt.order) +
+	    (unsigned)(s - q->shadow);
+}
+
+/* Grant a page of data and name it, in the slot or in its descriptors. */
+static int
+put_segment(struct fqueue *q, const struct shadow *s, unsigned n,
+    const struct fqueue_segment *seg, struct front_request *req)
+{
+	struct front_segment	 wire = { .first = seg->first,
+				    .last = seg->last };
+	int			 rc;
+
+	rc = loopguest_grant(q->guest, seg->page, q->backend,
+	    s->op != BLKIF_OP_READ && !q->opt.writable, &wire.gref);
+	if (rc < 0)
+		return rc;
+	q->gref[s - q->shadow][n] = wire.gref;
+	if (s->indirect)
+		front_describe_segment(loopguest_page(q->guest,
+		    descriptor_page(q, s)), n, &wire);
+	else
+		req->seg[n] = wire;
+	return 0;
+}
+
+static int
+put_descriptors(struct fqueue *q, struct shadow *s, struct front_request *req)
+{
+	int	rc;
+
+	rc = loopguest_grant(q->guest, descriptor_page(q, s), q->backend,
+	    !q->opt.writable, &s->descriptors);
+	req->op = BLKIF_OP_INDIRECT;
+	req->inner = s->op;
+	req->nr_indirect = s->nr_segments;
+	req->descriptors = s->descriptors;
+	return rc;
+}
+
 int
 fqueue_put(struct fqueue *q, const struct shadow *what,
     const struct fqueue_segment *seg)
@@ -173,8 +233,7 @@ fqueue_put(struct fqueue *q, const struct shadow *what,
 	struct front_request	 req = { .op = what->op };
 	struct shadow		*s;
 	unsigned		 i, index;
-	bool			 readonly;
-	int			 rc;
+	int			 rc = 0;
 
 	if (q->broken)
 		return -EPROTO;
@@ -183,19 +242,20 @@ fqueue_put(struct fqueue *q, const struct shadow *what,
 	index = q->free[q->nr_free - 1];
 	s = &q->shadow[index];
 	*s = *what;
-	readonly = what->op != BLKIF_OP_READ && !q->opt.writable;
+	s->indirect = what->op == BLKIF_OP_INDIRECT ||
+	    what->nr_segments > FRONT_MAX_SEGMENTS;
+	if (what->op == BLKIF_OP_INDIRECT)
+		s->op = BLKIF_OP_READ;
 	for (i = 0; i < what->nr_segments; i++) {
-		rc = loopguest_grant(q->guest, seg[i].page, q->backend,
-		    readonly, &s->gref[i]);
+		rc = put_segment(q, s, i, &seg[i], &req);
 		if (rc < 0)
 			goto fail;
-		req.seg[i].gref = s->gref[i];
-		req.seg[i].first = seg[i].first;
-		req.seg[i].last = seg[i].last;
 	}
+	if (s->indirect && (rc = put_descriptors(q, s, &req)) < 0)
+		goto fail;
 	q->nr_free--;
 	s->id = id_make(q->sequence++, index);
-	req.nr_segments = s->nr_segments;
+	req.nr_segments = (uint8_t)s->nr_segments;
 	req.id = s->id;
 	req.sector = s->sector;
 	req.nr_sectors = s->sectors;
@@ -204,7 +264,8 @@ fqueue_put(struct fqueue *q, const struct shadow *what,
 
 fail:
 	s->id = 0;
-	s->nr_segments = (uint8_t)i;
+	s->nr_segments = (uint16_t)i;
+	s->indirect = false;
 	ungrant_shadow(q, s, "before it was told of it");
 	return rc;
 }

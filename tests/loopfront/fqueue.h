@@ -5,7 +5,9 @@
  *
  * Every request grants its pages for itself alone and takes the grants back
  * when it is answered: a backend that still uses a page then is found out.
- * Pages of writes are granted read-only, pages of reads read-write.
+ * Pages of writes are granted read-only, pages of reads read-write.  A request
+ * of more segments than a slot has room for is indirect: each slot has a page
+ * for their descriptors, which is granted, read-only, like a page of data.
  *
  * What a backend does wrong (an answer nobody waits for, with another
  * operation, a status that is none, a page not let go) breaks the queue: the
@@ -25,8 +27,9 @@
 struct fqueue_options {
 	enum front_abi abi;
 	unsigned order;			/* pages of the ring: 1 << order */
+	unsigned segments;		/* of a request; 11: none is indirect */
 	bool	 check_padding;		/* padding of responses must be zero */
-	bool	 writable;		/* grant pages of writes read-write */
+	bool	 writable;		/* grant no page read-only */
 };
 
 /* What a segment of a request is made of. */
@@ -40,9 +43,10 @@ struct fqueue;
 /* A request on the ring, from fqueue_put() until done() has returned. */
 struct shadow {
 	uint64_t id;			/* as on the wire; 0: free */
-	uint8_t	 op;
-	uint8_t	 nr_segments;
-	uint32_t gref[FRONT_MAX_SEGMENTS];
+	uint8_t	 op;			/* as the response has to name it */
+	bool	 indirect;
+	uint16_t nr_segments;
+	uint32_t descriptors;		/* grant of an indirect one's page */
 	uint64_t sector;
 	uint32_t sectors;		/* of data, or to be discarded */
 	void	*owner;			/* the caller's */
@@ -67,15 +71,24 @@ struct fqueue {
 	uint32_t sequence;
 	bool	 broken;
 	char	 why[FQUEUE_WHY];
+	uint32_t gref[FRONT_MAX_SLOTS][FRONT_MAX_INDIRECT];
 
 	/* Since fqueue_open(). */
 	uint64_t requests;		/* answered */
 	uint64_t notifies;		/* events sent */
 };
 
+/* How many pages of the domain a queue needs: the ring, and descriptors. */
+static inline unsigned
+fqueue_pages(const struct fqueue_options *opt)
+{
+	return (1u << opt->order) + (32u << opt->order);
+}
+
 /*
  * Grant the ring on 1 << order pages from ring_page on to domain 'backend',
- * and open a port for it.  On failure nothing is granted.
+ * and open a port for it.  fqueue_pages() are there.  On failure nothing is
+ * granted.
  */
 int	fqueue_open(struct fqueue *, struct loopguest *, unsigned ring_page,
 	    unsigned backend, const struct fqueue_options *);
@@ -101,7 +114,9 @@ fqueue_room(const struct fqueue *q)
 }
 
 /*
- * Put one request on the ring.  Only when there is room.  0, or -errno of a
+ * Put one request on the ring.  Only when there is room.  It is indirect when
+ * it has more segments than fit into a slot; BLKIF_OP_INDIRECT stands for an
+ * indirect read, however short.  0, or -errno of a
  * grant that could not be given (nothing was put).
  */
 int	fqueue_put(struct fqueue *, const struct shadow *,

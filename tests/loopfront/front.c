@@ -15,10 +15,11 @@
 enum { REQ_PROD = 0, REQ_EVENT = 4, RSP_PROD = 8, RSP_EVENT = 12, SLOTS = 64 };
 
 /*
- * One row per layout: size of a slot, then where a request has its fields (a
- * discard has its length where others have their first segment), and how long
- * a response is.  The same everywhere are a request's first four bytes
- * and the fields of a response: id at 0, operation at 8, status at 10.
+ * One row per layout: size of a slot, then where a request has its fields, and
+ * how long a response is.  Where others have their first segment a discard has
+ * its length; an indirect request has its handle there and, four bytes on, the
+ * grants of its descriptors.  The same everywhere are a request's first four
+ * bytes and the fields of a response: id at 0, operation at 8, status at 10.
  */
 static const struct layout {
 	unsigned slot, id, sector, seg, response;
@@ -94,6 +95,26 @@ front_room(const struct front *f)
 }
 
 void
+front_describe_segment(void *page, unsigned n, const struct front_segment *seg)
+{
+	char	*s = (char *)page + n * 8;
+
+	memcpy(s, &seg->gref, sizeof(seg->gref));
+	s[4] = (char)seg->first;
+	s[5] = (char)seg->last;
+}
+
+/* What an indirect request has elsewhere than the others. */
+static void
+put_indirect(char *p, const struct layout *l, const struct front_request *req)
+{
+	p[1] = (char)req->inner;
+	memcpy(p + 2, &req->nr_indirect, sizeof(req->nr_indirect));
+	memcpy(p + l->seg, &req->handle, sizeof(req->handle));
+	memcpy(p + l->seg + 4, &req->descriptors, sizeof(req->descriptors));
+}
+
+void
 front_put(struct front *f, const struct front_request *req)
 {
 	const struct layout	*l = &layouts[f->abi];
@@ -107,12 +128,11 @@ front_put(struct front *f, const struct front_request *req)
 	memcpy(p + l->sector, &req->sector, sizeof(req->sector));
 	if (req->op == BLKIF_OP_DISCARD)
 		memcpy(p + l->seg, &req->nr_sectors, sizeof(req->nr_sectors));
-	for (i = 0; i < req->nr_segments && i < FRONT_MAX_SEGMENTS; i++) {
-		char	*s = p + l->seg + i * 8;
-
-		memcpy(s, &req->seg[i].gref, sizeof(req->seg[i].gref));
-		s[4] = (char)req->seg[i].first;
-		s[5] = (char)req->seg[i].last;
+	if (req->op == BLKIF_OP_INDIRECT) {
+		put_indirect(p, l, req);
+	} else {
+		for (i = 0; i < req->nr_segments && i < FRONT_MAX_SEGMENTS; i++)
+			front_describe_segment(p + l->seg, i, &req->seg[i]);
 	}
 	f->filled++;
 }

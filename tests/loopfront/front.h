@@ -21,7 +21,8 @@
 
 #define FRONT_MAX_ORDER		4u
 #define FRONT_MAX_SLOTS		(32u << FRONT_MAX_ORDER)
-#define FRONT_MAX_SEGMENTS	11u
+#define FRONT_MAX_SEGMENTS	11u	/* in a slot */
+#define FRONT_MAX_INDIRECT	256u	/* in a page of descriptors */
 #define FRONT_SECTOR		512u	/* the unit of everything on the wire */
 
 enum front_abi { FRONT_NATIVE, FRONT_X86_64, FRONT_X86_32 };
@@ -40,6 +41,11 @@ struct front_request {
 	uint64_t sector;
 	uint64_t nr_sectors;		/* of a discard: no segments */
 	struct front_segment seg[FRONT_MAX_SEGMENTS];
+
+	/* Of BLKIF_OP_INDIRECT, instead of nr_segments and seg. */
+	uint8_t	 inner;			/* the operation it stands for */
+	uint16_t nr_indirect;		/* segments */
+	uint32_t descriptors;		/* grant of the page with them */
 };
 
 struct front_response {
@@ -86,6 +92,10 @@ front_inflight(const struct front *f)
 
 /* Fill the next slot.  Only when there is room. */
 void	front_put(struct front *, const struct front_request *);
+
+/* Write the nth of a request's segments into its page of descriptors. */
+void	front_describe_segment(void *page, unsigned n,
+	    const struct front_segment *);
 
 /* Publish what was filled.  True: the backend asked for an event. */
 bool	front_push(struct front *);

@@ -288,13 +288,23 @@ start_one(struct job *j)
 	return io;
 }
 
+/* Of a request: what is neither a read nor a write is never indirect. */
+static unsigned
+max_segments(const struct job *j, const struct gio *io)
+{
+	return io->op == BLKIF_OP_READ || io->op == BLKIF_OP_WRITE ||
+	    io->op == BLKIF_OP_INDIRECT ? j->q->opt.segments :
+	    FRONT_MAX_SEGMENTS;
+}
+
 /* Put the next request of a guest I/O on the ring. */
 static int
 put_one(struct job *j, struct gio *io)
 {
-	struct fqueue_segment	seg[FRONT_MAX_SEGMENTS];
+	struct fqueue_segment	seg[FRONT_MAX_INDIRECT];
 	struct shadow		s = { .op = io->op, .owner = io };
 	unsigned		at, n, rest = io->sectors - io->put;
+	unsigned		max = max_segments(j, io);
 
 	s.sector = io->sector + io->put;
 	s.cookie = io->put;
@@ -302,7 +312,7 @@ put_one(struct job *j, struct gio *io)
 		s.sectors = rest;
 		rest = 0;
 	}
-	while (rest > 0 && s.nr_segments < FRONT_MAX_SEGMENTS) {
+	while (rest > 0 && s.nr_segments < max) {
 		at = j->o->misalign + io->put + s.sectors;
 		n = PAGE_SECTORS - at % PAGE_SECTORS;
 		if (n > rest)

@@ -2,11 +2,12 @@
 /*
  * job: guest I/Os on one disk, measured and compared.
  *
- * A guest I/O of any size becomes as many requests of at most 11 segments as
- * it needs, as Linux's block layer makes them of it; it is done when the last
- * of them is answered.  The loop of a job is that of a guest: take what was
- * answered, start what may be started, publish, and when there is nothing to
- * do wait for the event (or spin, see options.h).
+ * A guest I/O of any size becomes as many requests as it needs, as Linux's
+ * block layer makes them of it: of at most 11 segments, or of as many as an
+ * indirect one may have.  It is done when the last of them is answered.  The
+ * loop of a job is that of a guest: take what was answered, start what may be
+ * started, publish, and when there is nothing to do wait for the event (or
+ * spin, see options.h).
  */
 #ifndef LOOPFRONT_JOB_H
 #define LOOPFRONT_JOB_H

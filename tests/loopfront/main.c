@@ -303,6 +303,9 @@ jobs(struct domain *d, const struct options *o)
 			v->opt.abi = (v->opt.abi + 1) % 3;
 			v->opt.order = (v->opt.order + 1) %
 			    (FRONT_MAX_ORDER + 1);
+			v->opt.segments = v->opt.segments == 32 ?
+			    FRONT_MAX_INDIRECT : v->opt.segments == 11 ?
+			    32 : 11;
 		}
 		if (rc == 0)
 			rc = vbd_reopen(v, o->wait);

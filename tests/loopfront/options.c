@@ -51,6 +51,9 @@ static const struct definition {
 	  "layout of the ring: native (no protocol node)" },
 	{ "ring-order", IN_CONNECT, UINT, AT(order), 0, FRONT_MAX_ORDER, NULL,
 	  "pages of the ring, 1 << N, as far as offered (0)" },
+	{ "segments", IN_CONNECT, UINT, AT(segments), FRONT_MAX_SEGMENTS,
+	  FRONT_MAX_INDIRECT, NULL,
+	  "of a request, as far as offered; 11: none is indirect (32)" },
 	{ "jump", IN_CONNECT, FLAG, AT(jump), 0, 0, NULL,
 	  "from state 1 to 4 at once, as OVMF and mini-os do" },
 	{ "check-padding", IN_CONNECT, FLAG, AT(check_padding), 0, 0, NULL,
@@ -109,7 +112,7 @@ static const struct definition {
 	{ "reconnect", IN_RUN, UINT, AT(reconnect), 0, 1000000, NULL,
 	  "close, connect and do the I/O again, so many times (0)" },
 	{ "vary", IN_RUN, FLAG, AT(vary), 0, 0, NULL,
-	  "... each time with another layout and ring order" },
+	  "... each time with another layout, ring order, segments" },
 	{ "leave-open", IN_RUN, FLAG, AT(leave_open), 0, 0, NULL,
 	  "end without closing, as a guest that is destroyed" },
 
@@ -131,6 +134,7 @@ options_init(struct options *o)
 	memset(o, 0, sizeof(*o));
 	o->domid = 7;
 	o->memory = 512 << 20;
+	o->segments = 32;		/* as Linux */
 	o->wait = 10;
 	o->mix = 50;
 	o->bs = 4096;

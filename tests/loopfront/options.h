@@ -34,6 +34,7 @@ struct options {
 	const char	*vdev;
 	enum front_abi	 abi;
 	unsigned	 order;
+	unsigned	 segments;	/* of a request, as far as offered */
 	bool		 jump;
 	bool		 check_padding;
 	bool		 writable_grants;

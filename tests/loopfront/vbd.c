@@ -225,7 +225,7 @@ release(struct vbd *v)
 		fail(v, -EPROTO, "%s", v->q.why);
 	}
 	if (v->open)
-		domain_pages_free(d, v->q.ring_page, 1u << v->q.opt.order);
+		domain_pages_free(d, v->q.ring_page, fqueue_pages(&v->q.opt));
 	if (v->job_pages > 0)
 		domain_pages_free(d, v->job_page, v->job_pages);
 	v->job_pages = 0;
@@ -238,23 +238,30 @@ connect_ring(struct vbd *v)
 {
 	struct fqueue_options	 opt = {
 		.abi = v->opt.abi, .order = v->opt.order,
+		.segments = v->opt.segments,
 		.check_padding = v->opt.check_padding,
 		.writable = v->opt.writable_grants,
 	};
 	struct domain		*d = v->dom;
-	uint64_t		 offered = 0, kicks;
+	uint64_t		 offered = 0, segments = 0, kicks;
 	int			 page, rc;
 
 	store_number(d->xs, XBT_NULL, v->back, "max-ring-page-order",
 	    &offered);
 	if (opt.order > offered)
 		opt.order = (unsigned)offered;
-	page = domain_pages_alloc(d, 1u << opt.order);
+	store_number(d->xs, XBT_NULL, v->back, "feature-max-indirect-segments",
+	    &segments);
+	if (opt.segments > segments)
+		opt.segments = segments > FRONT_MAX_SEGMENTS ?
+		    (unsigned)segments : FRONT_MAX_SEGMENTS;
+	page = domain_pages_alloc(d, fqueue_pages(&opt));
 	rc = page < 0 ? page : fqueue_open(&v->q, d->guest, (unsigned)page,
 	    v->back_domid, &opt);
 	if (rc < 0) {
 		if (page >= 0)
-			domain_pages_free(d, (unsigned)page, 1u << opt.order);
+			domain_pages_free(d, (unsigned)page,
+			    fqueue_pages(&opt));
 		fail(v, rc, "make a ring of %u pages: %s", 1u << opt.order,
 		    strerror(-rc));
 		switch_state(v, XenbusStateClosed);
