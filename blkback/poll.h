@@ -72,7 +72,7 @@ poll_wants_delay(const struct poller *p, uint64_t now_ns)
 	    now_ns - p->looked_ns >= POLL_LOOK_NS;
 }
 
-/* 'delay_ns' is the sum since the thread's start (schedstat's second number). */
+/* 'delay_ns' is the sum since its start, the second number of schedstat. */
 void poll_delay(struct poller *p, uint64_t now_ns, uint64_t delay_ns);
 
 #endif

@@ -167,7 +167,7 @@ backend(void *arg)
 
 	(void)arg;
 	while (n < rounds) {
-		for (i = 0; i < (spin & 63) && ring_pending(&threaded) == 0; i++)
+		for (i = spin & 63; i > 0 && ring_pending(&threaded) == 0; i--)
 			;
 		spin = spin * 1103515245 + 12345;
 		if (spin >> 30 == 0)
