@@ -28,7 +28,7 @@ static void point(void);
 	__sync_synchronize();			\
 	point();				\
 } while (0)
-#include "ring/ring.c"
+#include "ring/ring.c" /* NOLINT(bugprone-suspicious-include) */
 #undef __atomic_thread_fence
 
 #define POINTS 12	/* more than there are on the way to sleep */

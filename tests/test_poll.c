@@ -224,7 +224,7 @@ test_crowded(void **state)
 
 	/* What was waited for during a long sleep says nothing. */
 	now = poller.looked_ns + 60000 * MS;
-	poll_delay(&poller, now, delay += 50000 * MS);
+	poll_delay(&poller, now, delay + 50000 * MS);
 	run(100, 10 * US, 0);
 	assert_int_equal(seen.spun, 300);
 }
