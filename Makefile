@@ -84,14 +84,19 @@ $(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,qcow2_model qcow2_model_image \
 
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
-       message page queue request sandbox) $(DRIVERS)
+       message page poll queue request sandbox) $(DRIVERS)
 DISK_LIBS = -lxengnttab -lxenevtchn -lseccomp $(DRIVER_LIBS)
-UNIT = arena merge message page request ring
+UNIT = arena merge message poll page request ring
 TESTS += $(UNIT:%=$(O)/test_%)
 $(UNIT:%=$(O)/test_%): LIBS = -lcmocka $(DRIVER_LIBS)
 $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
     $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
     $(O)/blkback/sandbox.o,$(DISK))
+	$(LINK)
+# It compiles ring.c into itself.
+TESTS += $(O)/test_arm
+$(O)/test_arm: LIBS = -lcmocka -pthread
+$(O)/test_arm: $(O)/tests/test_arm.o
 	$(LINK)
 TESTS += $(O)/test_sandbox
 $(O)/test_sandbox: LIBS = -lcmocka -lseccomp -pthread
@@ -281,10 +286,12 @@ soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)
 	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_$*.sh
 # Deaths of qcow2 at length: as many as these say, from SEED on.
-soak: soak-crash soak-errors soak-kill
+soak: soak-crash soak-errors soak-kill soak-arm
+soak-arm: deps $(O)/test_arm
+	$(Q)ARM_ROUNDS=10000000 $(O)/test_arm
 soak-crash soak-errors soak-kill: soak-%: deps $(O)/test_qcow2_%
 	$(Q)IMAGES=100 RUNS=5 TRIES=0 KILLS=500 $(O)/test_qcow2_$*
-.PHONY: soak-crash soak-errors soak-kill
+.PHONY: soak-crash soak-errors soak-kill soak-arm
 soak-fuzz: FUZZ_SECONDS = $(SOAK_SECONDS)
 soak-fuzz: fuzz
 .PHONY: soak soak-fuzz $(SOAK:%=soak-%)

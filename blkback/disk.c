@@ -2,8 +2,10 @@
 /* disk: the two threads of a disk process, and what they tell each other. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,6 +24,7 @@
 #include "blkback/log.h"
 #include "blkback/message.h"
 #include "blkback/page.h"
+#include "blkback/poll.h"
 #include "blkback/queue.h"
 #include "blkback/sandbox.h"
 
@@ -69,8 +72,12 @@ struct disk {
 	atomic_bool        retry;	/* asked for by the main thread */
 	int                epoll_fd;	/* from here on the thread's own */
 	struct queue       queue;
-	uint64_t           idle_since_us;	/* spinning; 0: working */
-	bool               slept;	/* since there was work */
+	struct poller      poller;
+	uint64_t           nap_ns;	/* sleep no longer than this; 0: do */
+	bool               armed;	/* the ring, since there was work */
+	bool               slept;	/* likewise */
+	int                delay_fd;	/* schedstat of the thread, or -1 */
+	sem_t              started;	/* it is open */
 };
 
 static inline void
@@ -84,12 +91,12 @@ cpu_relax(void)
 }
 
 static uint64_t
-clock_us(void)
+clock_ns(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000ull + ts.tv_nsec / 1000;
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
 static void
@@ -234,6 +241,17 @@ worker_command(struct disk *d, int command)
 	}
 }
 
+/* epoll_wait() counts in milliseconds. */
+static void
+worker_nap(struct disk *d)
+{
+	struct pollfd fd = { d->epoll_fd, POLLIN, 0 };
+	const struct timespec ts = { 0, (long)d->nap_ns };
+
+	if (ppoll(&fd, 1, &ts, NULL) < 0 && errno != EINTR)
+		log_error(-errno, "cannot wait for events");
+}
+
 /* Wait for something to happen, at most as long as the queue allows. */
 static void
 worker_sleep(struct disk *d)
@@ -246,10 +264,15 @@ worker_sleep(struct disk *d)
 		d->page->queue[0].stats.sleeps++;
 		d->slept = true;
 	}
+	if (d->nap_ns > 0) {
+		worker_nap(d);
+		d->nap_ns = 0;
+		timeout = 0;
+	}
 	n = epoll_wait(d->epoll_fd, ev, 3, timeout);
 	if (n < 0 && errno != EINTR)
 		log_error(-errno, "cannot wait for events");
-	if (n == 0)
+	if (n == 0 && timeout > 0)
 		queue_unmask(&d->queue);
 	for (i = 0; i < n; i++) {
 		if (ev[i].data.fd == d->wake_fd)
@@ -259,22 +282,68 @@ worker_sleep(struct disk *d)
 	}
 }
 
+/* Has this thread to wait for a CPU?  Somebody else needs it more, then. */
+static void
+worker_look(struct disk *d, uint64_t now)
+{
+	unsigned long long delay;
+	char text[128];
+	ssize_t n;
+
+	n = pread(d->delay_fd, text, sizeof(text) - 1, 0);
+	if (n > 0) {
+		text[n] = '\0';
+		if (sscanf(text, "%*u %llu", &delay) == 1)
+			poll_delay(&d->poller, now, delay);
+	}
+}
+
+/* No work: true: spin.  False: sleep, or nap, once the ring is armed. */
+static bool
+worker_spins(struct disk *d)
+{
+	struct queue *q = &d->queue;
+	uint64_t now;
+
+	if (q->poll_us == 0 || q->draining)
+		return false;
+	now = clock_ns();
+	if (d->delay_fd >= 0 && poll_wants_delay(&d->poller, now))
+		worker_look(d, now);
+	switch (poll_idle(&d->poller, now, !queue_idle(q), &d->nap_ns)) {
+	case POLL_SPIN:
+		/* A guest that finds it armed would send an event. */
+		if (d->armed)
+			ring_disarm(&q->ring);
+		d->armed = false;
+		return true;
+	case POLL_NAP:
+		break;
+	case POLL_SLEEP:
+		d->nap_ns = 0;
+		break;
+	}
+	d->armed = true;
+	return false;
+}
+
 /*
- * Rounds while there is work; then spin for the poll window, the ring's
- * req_event untouched so that the guest sends no event; then arm and sleep.
+ * Rounds while there is work; then spin as the poller says, the ring's
+ * req_event behind so that the guest sends no event; then arm and sleep.
  * True: go on.  False: sleep.
  */
 static bool
 worker_serve(struct disk *d)
 {
 	struct queue *q = &d->queue;
-	uint64_t now;
 
 	if (queue_round(q)) {
-		if (d->idle_since_us != 0 && !d->slept)
-			d->page->queue[0].stats.polls++;
-		d->idle_since_us = 0;
-		d->slept = false;
+		if (poll_is_idle(&d->poller)) {
+			if (!d->slept)
+				d->page->queue[0].stats.polls++;
+			poll_work(&d->poller, clock_ns());
+		}
+		d->armed = d->slept = false;
 		return true;
 	}
 	if (q->broken != NULL && atomic_load(&d->broken) == NULL) {
@@ -289,14 +358,9 @@ worker_serve(struct disk *d)
 		worker_disconnected(d);
 		return true;
 	}
-	if (q->poll_us > 0 && !q->draining) {
-		now = clock_us();
-		if (d->idle_since_us == 0)
-			d->idle_since_us = now;
-		if (now - d->idle_since_us < q->poll_us) {
-			cpu_relax();
-			return true;
-		}
+	if (worker_spins(d)) {
+		cpu_relax();
+		return true;
 	}
 	return queue_arm(q);
 }
@@ -307,6 +371,11 @@ worker_main(void *arg)
 	struct disk *d = arg;
 	int command;
 
+	/* A nap of 400 us is not to be one of 450. */
+	if (prctl(PR_SET_TIMERSLACK, 1ul, 0, 0, 0) != 0)
+		log_error(-errno, "cannot set the timer slack, going on");
+	d->delay_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	sem_post(&d->started);
 	for (;;) {
 		command = atomic_load_explicit(&d->command,
 		    memory_order_acquire);
@@ -337,6 +406,9 @@ worker_start(struct disk *d)
 	int rc, channel = d->queue.channel->event_fd;
 	pthread_attr_t attr;
 
+	d->delay_fd = -1;
+	sem_init(&d->started, 0, 0);
+	poll_init(&d->poller, d->spec.poll_us);
 	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (d->wake_fd < 0 || d->epoll_fd < 0)
@@ -356,6 +428,9 @@ worker_start(struct disk *d)
 	rc = -pthread_create(&d->thread, &attr, worker_main, d);
 	pthread_attr_destroy(&attr);
 	d->running = rc == 0;
+	/* What it opens, the sandbox would not let it. */
+	while (d->running && sem_wait(&d->started) != 0 && errno == EINTR)
+		;
 	return rc;
 }
 

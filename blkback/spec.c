@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blkback/poll.h"
 #include "blkback/spec.h"
 #include "ring/ring.h"
 
 #define USAGE       "a disk spec is format[,option=value...]:path"
 #define SPEC_PAGE   4096u
 #define SPEC_MERGE  (1u << 20)	/* largest and default; bytes */
-#define SPEC_POLL   50u		/* default; microseconds */
 #define SPEC_MEMORY (8u << 20)	/* default; bytes */
 #define SHOWN       64		/* most bytes of a user's word in a message */
 #define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
@@ -111,7 +111,7 @@ static const struct word io_words[] = {
 };
 static const struct word poll_words[] = {
 	{ "off",              0,                true },
-	{ "auto",             0,                false },
+	{ "auto",             POLL_AUTO,        true },
 	{ NULL,               0,                false },
 };
 static const struct word grants_words[] = {
@@ -151,7 +151,7 @@ static const struct option options[] = {
 	  .number = true, .min = 1, .max = 1, .planned = 16 },
 	{ .name = "queues", .use = "1",
 	  .number = true, .min = 1, .max = 1, .planned = 16 },
-	{ .name = "poll", .use = "off or 0 to 100000 microseconds",
+	{ .name = "poll", .use = "auto, off or 0 to 100000 microseconds",
 	  .words = poll_words, .number = true, .min = 0, .max = SPEC_POLL_MAX,
 	  .set = set_poll },
 	{ .name = "merge", .use = "0 (off) to 1M",
@@ -178,7 +178,7 @@ static const struct option options[] = {
 
 static const struct disk_spec defaults = {
 	.cache      = CACHE_NONE,
-	.poll_us    = SPEC_POLL,
+	.poll_us    = POLL_AUTO,
 	.merge      = SPEC_MERGE,
 	.memory     = SPEC_MEMORY,
 	.ring_order = RING_MAX_ORDER,

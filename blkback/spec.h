@@ -35,7 +35,8 @@ struct disk_spec {
 	char            format[16];
 	char            path[PATH_MAX];
 	enum cache_mode cache;		/* cache=none|directsync */
-	uint32_t        poll_us;	/* poll=off (0) or microseconds */
+	uint32_t        poll_us;	/* poll=off (0), microseconds, or */
+					/* POLL_AUTO */
 	uint32_t        merge;		/* bytes; 0: no merging */
 	uint32_t        memory;		/* bytes of the arena */
 	uint8_t         ring_order;	/* largest offered, 0 ... 4 */

@@ -281,6 +281,14 @@ ring_publish(struct ring *r)
 	return r->rsp_prod - event < r->rsp_prod - old;
 }
 
+void
+ring_disarm(struct ring *r)
+{
+	/* An index that was passed: the next one passed is another. */
+	__atomic_store_n(&r->shared->req_event, r->req_cons,
+	    __ATOMIC_RELAXED);
+}
+
 bool
 ring_arm(struct ring *r)
 {

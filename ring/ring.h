@@ -118,4 +118,10 @@ void ring_republish(struct ring *r);
  */
 bool ring_arm(struct ring *r);
 
+/*
+ * Take the wish of ring_arm() back: whoever polls wants no event.  One may be
+ * on its way already.
+ */
+void ring_disarm(struct ring *r);
+
 #endif

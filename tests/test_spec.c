@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "blkback/poll.h"
 #include "blkback/spec.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -21,7 +22,7 @@
 /* What "raw:/x" gives; each case below says what differs. */
 #define DEFAULTS							\
 	.format = "raw", .path = "/x", .cache = CACHE_NONE,		\
-	.poll_us = 50, .merge = 1 * MIB, .memory = 8 * MIB,		\
+	.poll_us = POLL_AUTO, .merge = 1 * MIB, .memory = 8 * MIB,		\
 	.ring_order = 4, .segments = 256, .readonly = false, .discard = true
 
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -49,6 +50,7 @@ static const struct {
 	{ "raw,iothreads=1:/x",         { DEFAULTS } },
 	{ "raw,queues=1:/x",            { DEFAULTS } },
 	{ "raw,poll=off:/x",            { DEFAULTS, .poll_us = 0 } },
+	{ "raw,poll=auto:/x",           { DEFAULTS } },
 	{ "raw,poll=0:/x",              { DEFAULTS, .poll_us = 0 } },
 	{ "raw,poll=1:/x",              { DEFAULTS, .poll_us = 1 } },
 	{ "raw,poll=100000:/x",         { DEFAULTS, .poll_us = 100000 } },
@@ -178,7 +180,6 @@ static const struct {
 	{ "raw,queues=2:/x", { "queues=2", "not built yet", "use 1" } },
 	{ "raw,queues=16:/x", { "queues=16", "not built yet", "use 1" } },
 	{ "raw,queues=17:/x", { "queues=17", "out of range", "use 1" } },
-	{ "raw,poll=auto:/x", { "poll=auto", "not built yet", "off or 0" } },
 	{ "raw,poll=on:/x", { "poll=on", "microseconds", "off or 0" } },
 	{ "raw,poll=:/x", { "poll=", "microseconds" } },
 	{ "raw,poll=-1:/x", { "poll=-1", "not a number" } },
