@@ -387,10 +387,12 @@ open_line() {
 memory_line() {
 	wanted '100 GiB: memory and page file, MiB' || return 0
 	size=100G
-	create c.qcow2 -o preallocation=metadata
+	create c.qcow2
 	attach xvdc "qcow2:$work/c.qcow2"
-	guest 7 io xvdc --rw randread --bs 4k --depth 32 --ios 50000 \
-	    >"$dir/err" 2>&1 || fatal "reads all over it"
+	for rw in randread randwrite; do
+		guest 7 io xvdc --rw $rw --bs 4k --depth 32 --ios 50000 \
+		    >"$dir/err" 2>&1 || fatal "$rw all over it"
+	done
 	private=$(awk '/^[0-9a-f]+-[0-9a-f]+ / {
 		mine = $6 !~ /loopxen|memfd|\.page$/ }
 	    mine && /^Private_Dirty/ { n += $2 }
