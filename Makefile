@@ -77,9 +77,9 @@ $(patsubst %,$(O)/test_qcow2_%,bad flush images): $(O)/tests/qcow2_rig.o \
 # Random operations on qcow2 images and on a model of them.
 TESTS += tests/test_qcow2.sh
 CHECK_NEEDS += $(O)/qcow2_model
-$(O)/qcow2_model: LIBS = $(DRIVER_LIBS)
-$(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,qcow2_model qcow2_model_image \
-    qcow2_model_io) $(DRIVERS)
+$(O)/qcow2_model: LIBS = $(DRIVER_LIBS) $(QCOW2_TAP:%=-Wl,--wrap=%)
+$(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,io_tap qcow2_model \
+    qcow2_model_image qcow2_model_io) $(DRIVERS)
 	$(LINK)
 
 # ---- the disk process -------------------------------------------------------

@@ -13,7 +13,7 @@
 #define L2_CACHE      (6u << 20)	/* the topmost layer */
 #define BACKING_CACHE (4u << 20)	/* all others together */
 #define MIN_BACKING   (64u << 10)	/* each of them */
-#define MAX_BUSY      768u		/* slices that may be dirty */
+#define MAX_BUSY      544u		/* slices that may be dirty; 17 GiB */
 #define MIN_CLEAN     64u		/* slices that never are, so that */
 				/* others can be loaded */
 #define RUN_BYTES     (8u << 20)	/* least reserved ahead, and most: it */

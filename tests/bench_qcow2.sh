@@ -10,7 +10,7 @@
 # found (QEMU=PROGRAM; Debian: qemu-system-xen), to images in each FOLDER
 # (/dev/shm, and the build's output folder).  The two sides of a line take
 # turns; a line is the median of each side, and of the ratios of the repeats
-# with the 95 % interval of that median, held against a figure:
+# with the 95 % interval of that median, held against a figure, if it has one:
 #
 #   ok         the whole interval is at or above the figure
 #   missed     the whole interval is below it
@@ -65,13 +65,14 @@ tell() {
 	# shellcheck disable=SC2046 # words
 	set -- "$1" "$2" $(fold "$work/ratio") $(fold "$work/a") \
 	    $(fold "$work/b")
-	verdict=$(awk "BEGIN { if ($4 >= $2) print \"ok\"
+	verdict=$(awk "BEGIN { if ($2 == 0) print \"\"
+	    else if ($4 >= $2) print \"ok\"
 	    else if ($5 < $2) print \"missed\"
 	    else print \"undecided\" }")
 	[ "$verdict" != missed ] || missed=1
 	row "$1" "$(printf %.0f "$6")" "$(printf %.0f "$9")" \
 	    "$(printf %.3f "$3")" "$(printf '%.3f ... %.3f' "$4" "$5")" \
-	    ">= $2" "$verdict"
+	    "$([ "$2" = 0 ] || echo ">= $2")" "$verdict"
 }
 
 # value NAME IS OP FIGURE
@@ -252,8 +253,22 @@ first_lines() {
 	! wanted 'first/again 4k seq' ||
 	    value '  metadata writes per write' "$(per_write "$writes")" \
 		'<=' 0.02
+	options=
+	turn='--rw randwrite --bs 4k --depth 32 --size 16G' count=$ios
+	compare 'first, qcow2/raw 4k random' 0 ours_turn sparse_turn
+	turn='--rw write --bs 64k --depth 32' count=$((ios / 2))
+	compare 'first, qcow2/raw 64k seq' 0 ours_turn sparse_turn
 	overlay_lines
-	rm -f "$work/c.qcow2"
+	rm -f "$work/c.qcow2" "$work/a.raw"
+}
+
+# What the file system makes of first writes, without a format.
+sparse_turn() {
+	rm -f "$work/a.raw"
+	truncate -s "$size" "$work/a.raw" || fatal truncate
+	attach xvda "raw:$work/a.raw"
+	rate 7 xvda $turn --ios "$count" --seed "$1" || fatal "raw's writes"
+	detach xvda
 }
 
 # Subclusters of the size of a write: nothing is to be copied from below.
@@ -286,7 +301,9 @@ qemu_nodes() {
 	    "$b/discard-enable" 1
 }
 
-# A process for each connection: 7.2 does not survive the end of one.
+# A process for each connection: 7.2 does not survive the end of one.  Debian's
+# has no libaio and refuses direct I/O with it, so it writes into the page cache:
+# a flush at the end counts for both.
 qemu_attach() {
 	"$qemu" -xen-domid 9 -xen-attach -name guest-9 -M xenpv -m 32 \
 	    -nodefaults -no-user-config -display none -monitor none \
@@ -335,9 +352,11 @@ qemu_lines() {
 		return
 	fi
 	size=16G
-	turn='--rw randwrite --bs 4k --depth 32 --size 16G' count=$ios
+	turn="--rw randwrite --bs 4k --depth 32 --size 16G --flush-every $ios"
+	count=$ios
 	compare 'first, ours/QEMU 4k random' 2 ours_turn qemu_turn
-	turn='--rw write --bs 64k --depth 32' count=$((ios / 2))
+	count=$((ios / 2))
+	turn="--rw write --bs 64k --depth 32 --flush-every $count"
 	compare 'first, ours/QEMU 64k seq' 2 ours_turn qemu_turn
 	rm -f "$work/c.qcow2" "$work/d.qcow2"
 }
@@ -379,17 +398,19 @@ open_line() {
 	rm -f "$work/c.qcow2" "$work/a.raw"
 }
 
-# Without what loopxen plays.
+# Without what loopxen plays, and without the code, which others may share.
 memory_line() {
 	wanted '100 GiB: memory and page file, MiB' || return 0
 	size=100G
-	create c.qcow2 -o preallocation=metadata
+	create c.qcow2
 	attach xvdc "qcow2:$work/c.qcow2"
-	guest 7 io xvdc --rw randread --bs 4k --depth 32 --ios 50000 \
-	    >"$dir/err" 2>&1 || fatal "reads all over it"
+	for rw in randread randwrite; do
+		guest 7 io xvdc --rw $rw --bs 4k --depth 32 --ios 50000 \
+		    >"$dir/err" 2>&1 || fatal "$rw all over it"
+	done
 	private=$(awk '/^[0-9a-f]+-[0-9a-f]+ / {
 		mine = $6 !~ /loopxen|memfd|\.page$/ }
-	    mine && /^Private_/ { n += $2 }
+	    mine && /^Private_Dirty/ { n += $2 }
 	    END { print n }' "/proc/$(process_of 51744)/smaps")
 	page=$(du -k "$dir/run/7-51744.page" | sed 's/[^0-9].*//')
 	value '100 GiB: memory and page file, MiB' "$(awk "BEGIN {

@@ -3,8 +3,12 @@
  * qcow2_model: see qcow2_model.h.
  *
  *   qcow2_model [--seed N | --seeds A..B | --seconds S [--seed N]]
- *               [--jobs N] [--long] [--large] [--raw] [--images-only]
- *               [--keep] [--verbose]
+ *               [--jobs N] [--long] [--large] [--delay US] [--raw]
+ *               [--images-only] [--keep] [--verbose]
+ *
+ * With --delay the kernel's aio is replaced by one (io_tap.h) that takes its
+ * time, at most so many microseconds for each I/O, does them in any order and
+ * holds some of them back for long.
  *
  * Each seed is a process of its own, so that a crash or a hang is that seed's;
  * what it needed lies below $TMPDIR and is removed unless it failed and --keep
@@ -28,6 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/io_tap.h"
 #include "tests/qcow2_model.h"
 
 #define MiB (1024u * 1024u)
@@ -37,6 +42,7 @@ static struct options {
 	uint64_t first, last;
 	unsigned seconds;	/* 0: until 'last' */
 	unsigned jobs;
+	unsigned delay;		/* microseconds, at most; 0: real aio */
 	bool     lengthy;	/* more operations for each seed */
 	bool     large;		/* images of up to 64 MiB, not 16 */
 	bool     raw;		/* another driver, to test the test */
@@ -278,6 +284,9 @@ seed_run(uint64_t seed)
 
 	run.seed = seed;
 	run.verbose = options.verbose;
+	run.delayed = options.delay != 0;
+	tap.real_aio = !run.delayed;
+	tap.delay_us = options.delay;
 	seed_shape(&r);
 	folder_name(c->folder, seed, getpid());
 	if (mkdir(c->folder, 0700) != 0)
@@ -297,6 +306,8 @@ seed_run(uint64_t seed)
 		chain_verify(c);
 	}
 	chain_verify_rest(c);
+	if (rng_chance(&r, 40))
+		chain_verify_grown(c);
 	for (i = 0; i < 4; i++)
 		atomic_fetch_add(&totals[i], run.count[i]);
 }
@@ -365,10 +376,11 @@ job_end(struct job *j, int status)
 		    now() - j->began >= SEED_SECONDS ? ", it hung" : "");
 	if (bad)
 		printf("FAIL seed %llu; again: qcow2_model --seed %llu%s%s%s "
-		    "--keep --verbose\n", (unsigned long long)j->seed,
-		    (unsigned long long)j->seed, options.lengthy ? " --long" :
-		    "", options.large ? " --large" : "", options.raw ?
-		    " --raw" : "");
+		    "--delay %u --keep --verbose\n",
+		    (unsigned long long)j->seed, (unsigned long long)j->seed,
+		    options.lengthy ? " --long" : "", options.large ?
+		    " --large" : "", options.raw ? " --raw" : "",
+		    options.delay);
 	fflush(stdout);
 	j->pid = 0;
 	return bad;
@@ -441,8 +453,8 @@ static void
 usage(void)
 {
 	fprintf(stderr, "usage: qcow2_model [--seed N | --seeds A..B] "
-	    "[--seconds S] [--jobs N] [--long] [--large] [--raw] "
-	    "[--images-only] [--keep] [--verbose]\n");
+	    "[--seconds S] [--jobs N] [--long] [--large] [--delay US] "
+	    "[--raw] [--images-only] [--keep] [--verbose]\n");
 	exit(2);
 }
 
@@ -471,6 +483,7 @@ parse_options(int argc, char **argv)
 		{ "seeds", required_argument, NULL, 's' },
 		{ "seconds", required_argument, NULL, 't' },
 		{ "jobs", required_argument, NULL, 'j' },
+		{ "delay", required_argument, NULL, 'd' },
 		{ "long", no_argument, NULL, 'l' },
 		{ "large", no_argument, NULL, 'L' },
 		{ "raw", no_argument, NULL, 'r' },
@@ -491,6 +504,9 @@ parse_options(int argc, char **argv)
 			break;
 		case 'j':
 			options.jobs = (unsigned)atoi(optarg);
+			break;
+		case 'd':
+			options.delay = (unsigned)atoi(optarg);
 			break;
 		case 'l':
 			options.lengthy = true;

@@ -74,6 +74,7 @@ struct run {
 	unsigned     nr_ops;		/* of each round, at most */
 	uint64_t     bytes;		/* of each round, at most */
 	bool         verbose;
+	bool         delayed;	/* there is a thread for I/O */
 	uint64_t     count[4];		/* operations done, by enum io_op */
 };
 
@@ -116,6 +117,9 @@ void chain_verify(struct chain *c);
 
 /* Snapshots and what lies below are as they were. */
 void chain_verify_rest(struct chain *c);
+
+/* What qemu-img makes the disk longer by is zeroes; the end of all. */
+void chain_verify_grown(struct chain *c);
 
 /* ---- qcow2_model_io.c: a round --------------------------------------- */
 

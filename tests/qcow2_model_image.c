@@ -471,3 +471,26 @@ chain_verify_rest(struct chain *c)
 	if (base_stamp(c) != c->base_stamp)
 		model_fail("a file below the topmost was written to");
 }
+
+/* The last cluster need not have been all of the disk's. */
+void
+chain_verify_grown(struct chain *c)
+{
+	unsigned top = c->nr_layers - 1;
+	const struct layer *l = &c->layer[top];
+	struct contents old = c->top;
+	uint64_t size;
+
+	/* What QEMU cannot do with version 2. */
+	if (l->raw || (l->version == 2 && (top > 0 || l->nr_snapshots > 0)))
+		return;
+	size = (old.sectors * SECTOR + MiB) / MiB * MiB;
+	shell(c, "qemu-img resize -q -f qcow2 %u.qcow2 %llu", top,
+	    (unsigned long long)size);
+	contents_make(&c->top, size / SECTOR);
+	memcpy(c->top.version, old.version, old.sectors *
+	    sizeof(old.version[0]));
+	memcpy(c->top.or_zero, old.or_zero, old.sectors);
+	contents_free(&old);
+	chain_verify(c);
+}

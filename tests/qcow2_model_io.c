@@ -416,10 +416,10 @@ drain(struct round *d)
 }
 
 static struct worker *
-worker_find(struct round *d)
+worker_find(struct round *d, unsigned first)
 {
-	unsigned first = (unsigned)rng_below(d->r, d->nr_workers), i;
 	struct worker *w;
+	unsigned i;
 
 	for (i = 0; i < d->nr_workers; i++) {
 		w = &d->worker[(first + i) % d->nr_workers];
@@ -445,12 +445,13 @@ must_wait(const struct round *d, const struct op *op)
 static void
 op_start(struct round *d, struct op *op)
 {
+	unsigned first = (unsigned)rng_below(d->r, d->nr_workers);
 	struct worker *w;
 
 	collect(d, false);
 	while (must_wait(d, op))
 		collect(d, true);
-	while ((w = worker_find(d)) == NULL)
+	while ((w = worker_find(d, first)) == NULL)
 		collect(d, true);
 	model_say(d->run, "%s %llu +%llu version %u channel %d%s", op_name(op),
 	    (unsigned long long)op->io.offset,
@@ -826,13 +827,14 @@ count_entries(const char *folder)
 
 /* A thread that was joined may be seen a moment longer. */
 static void
-check_threads(unsigned before)
+check_threads(unsigned before, bool delayed)
 {
 	unsigned i;
 
 #ifdef __SANITIZE_THREAD__
 	before++;		/* its own */
 #endif
+	before += delayed;	/* began with the first channel */
 	for (i = 0; count_entries("/proc/self/task") > before; i++) {
 		if (i == 1000)
 			model_fail("threads are left");
@@ -943,5 +945,5 @@ round_run(struct run *run, struct rng *r)
 	version = d.version;
 	if (count_entries("/proc/self/fd") != fds)
 		model_fail("descriptors are left open");
-	check_threads(threads);
+	check_threads(threads, run->delayed);
 }

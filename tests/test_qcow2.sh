@@ -9,11 +9,19 @@ set -u
 O=${O:-build}
 SOAK=${SOAK:-}
 
-if [ -z "$SOAK" ]; then
-	exec "$O/qcow2_model" --seeds 1..80
-fi
-half=$((${SOAK_SECONDS:-600} / 2))
+TMPDIR=${TMPDIR:-/dev/shm}
+export TMPDIR
+
 rc=0
-"$O/qcow2_model" --seed "$(date +%s)" --seconds "$half" || rc=1
-"$O/qcow2_model" --seed "$(date +%s)" --seconds "$half" --long --large || rc=1
+if [ -z "$SOAK" ]; then
+	"$O/qcow2_model" --seeds 1..50 || rc=1
+	"$O/qcow2_model" --seeds 51..70 --delay 200 || rc=1
+	exit $rc
+fi
+part=$((${SOAK_SECONDS:-600} / 4))
+for options in "" "--long --large" "--delay 300" "--delay 20 --long"; do
+	# shellcheck disable=SC2086 # words
+	"$O/qcow2_model" --seed "$(date +%s)" --seconds "$part" $options ||
+	    rc=1
+done
 exit $rc
