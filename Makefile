@@ -170,8 +170,8 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
-$(O)/ringback: LIBS = -ljansson -lseccomp $(DRIVER_LIBS)
-$(O)/ringback: $(O)/tools/ringback.o $(O)/tools/inspect.o \
+$(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
+$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
 
