@@ -778,6 +778,7 @@ parse_timeout(const char *text, int *seconds)
 static int
 parse_options(int argc, char **argv, struct call *c)
 {
+	const char *value;
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -786,19 +787,18 @@ parse_options(int argc, char **argv, struct call *c)
 			usage(stderr);
 			return MISUSED;
 		}
+		value = optarg != NULL ? optarg : "";
 		if (opt >= OPT_BENCH) {
-			c->given |= OPT_BENCH;
-			c->bench[opt - OPT_BENCH] = optarg != NULL ? optarg :
-			    "";
+			c->bench[opt - OPT_BENCH] = value;
 			continue;
 		}
 		c->given |= (unsigned)opt;
 		if (opt == OPT_RUN_DIR)
-			c->run_dir = optarg;
+			c->run_dir = value;
 		if (opt == OPT_TIMEOUT &&
-		    parse_timeout(optarg, &c->timeout) != DONE)
+		    parse_timeout(value, &c->timeout) != DONE)
 			return misused(c, "--timeout %s: 1 to 86400 (seconds)",
-			    optarg);
+			    value);
 	}
 	return DONE;
 }
