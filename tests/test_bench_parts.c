@@ -14,6 +14,9 @@
 
 #define VALUES 20000u
 
+static uint64_t value[VALUES];
+static struct hist part[4], *const h = &part[0];
+
 static const double percents[] = { 0, 0.01, 1, 37, 50, 99, 99.99, 100 };
 
 static int
@@ -26,7 +29,7 @@ compare(const void *a, const void *b)
 
 /* Of every magnitude. */
 static void
-make_values(uint64_t value[VALUES], uint64_t seed)
+make_values(uint64_t seed)
 {
 	unsigned i;
 
@@ -37,14 +40,13 @@ make_values(uint64_t value[VALUES], uint64_t seed)
 static void
 test_percentiles(void **state)
 {
-	struct hist *h = calloc(1, sizeof(*h));
-	uint64_t *value = calloc(VALUES, sizeof(*value)), got, want;
+	uint64_t got, want;
 	size_t i, k;
 
 	(void)state;
-	assert_true(h != NULL && value != NULL);
+	memset(h, 0, sizeof(*h));
 	assert_int_equal(hist_percentile(h, 50), 0);
-	make_values(value, 1);
+	make_values(1);
 	for (i = 0; i < VALUES; i++)
 		hist_add(h, value[i]);
 	qsort(value, VALUES, sizeof(*value), compare);
@@ -58,20 +60,17 @@ test_percentiles(void **state)
 		assert_true(got >= want);
 		assert_true(got - want <= want / 64);
 	}
-	free(value);
-	free(h);
 }
 
 /* The ends of all magnitudes have buckets of their own, in order. */
 static void
 test_edges(void **state)
 {
-	struct hist *h = calloc(1, sizeof(*h));
 	uint64_t power;
 	unsigned i;
 
 	(void)state;
-	assert_non_null(h);
+	memset(h, 0, sizeof(*h));
 	for (i = 7; i < 64; i++) {
 		power = UINT64_C(1) << i;
 		memset(h, 0, sizeof(*h));
@@ -83,34 +82,28 @@ test_edges(void **state)
 		assert_true(hist_percentile(h, 66) - power <= power / 64);
 		assert_true(hist_percentile(h, 100) == UINT64_MAX);
 	}
-	free(h);
 }
 
 static void
 test_mean(void **state)
 {
-	struct hist *h = calloc(1, sizeof(*h));
-
 	(void)state;
-	assert_non_null(h);
+	memset(h, 0, sizeof(*h));
 	assert_true(hist_mean(h) == 0 && hist_stddev(h) == 0);
 	hist_add(h, 1000);
 	hist_add(h, 3000);
 	assert_true(hist_mean(h) == 2000);
 	assert_true(hist_stddev(h) == 1000);
-	free(h);
 }
 
 static void
 test_merge(void **state)
 {
-	struct hist *part = calloc(4, sizeof(*part));
-	uint64_t *value = calloc(VALUES, sizeof(*value));
 	size_t i;
 
 	(void)state;
-	assert_true(part != NULL && value != NULL);
-	make_values(value, 2);
+	memset(part, 0, sizeof(part));
+	make_values(2);
 	for (i = 0; i < VALUES; i++) {
 		/* Numbers whose sums are the same in any order. */
 		value[i] %= 1u << 20;
@@ -121,8 +114,6 @@ test_merge(void **state)
 	hist_merge(&part[3], &part[1]);
 	hist_merge(&part[3], &part[2]);
 	assert_memory_equal(&part[3], &part[0], sizeof(part[0]));
-	free(value);
-	free(part);
 }
 
 /* Whichever bit is wrong, offset, version or seed: it is seen, and where. */
