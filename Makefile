@@ -33,7 +33,7 @@ endef
 # Debian's names of what each step needs; `make deps` installs what is missing.
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
              libsystemd-dev zlib1g-dev libzstd-dev
-DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps
+DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
 
@@ -176,15 +176,19 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
-$(O)/ringback: LIBS = -ljansson -lseccomp $(DRIVER_LIBS)
-$(O)/ringback: $(O)/tools/ringback.o $(O)/tools/inspect.o \
+$(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
+$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
          tests/test_hotplug.sh tests/test_install.sh tests/test_man.sh \
-         tests/test_cli_daemon.sh tests/test_info.sh
+         tests/test_cli_daemon.sh tests/test_info.sh tests/test_bench.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
+TESTS += $(O)/test_bench_parts
+$(O)/test_bench_parts: LIBS = -lcmocka -lm
+$(O)/test_bench_parts: $(patsubst %,$(O)/%.o,tests/test_bench_parts tools/hist tools/pattern)
+	$(LINK)
 $(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o
 	$(LINK)

@@ -24,9 +24,8 @@
 #define NOBODY       65534	/* as a disk process without --uid-base */
 #define FINDINGS_MAX 100	/* that are told one by one */
 
-/* A path may hold any byte; JSON holds UTF-8. */
-static json_t *
-text_new(const char *text)
+json_t *
+inspect_text(const char *text)
 {
 	json_t *s = json_string(text);
 	char *copy, *p;
@@ -47,12 +46,12 @@ text_new(const char *text)
 static int
 answer_error(int status, const char *why, json_t **answer)
 {
-	*answer = json_pack("{s:b, s:o*}", "ok", 0, "error", text_new(why));
+	*answer = json_pack("{s:b, s:o*}", "ok", 0, "error", inspect_text(why));
 	return status;
 }
 
-static int
-drop_privileges(char why[WHY_MAX])
+int
+inspect_confine(char why[WHY_MAX])
 {
 	int rc;
 
@@ -77,7 +76,7 @@ inspect_open(const char *text, struct image **img, char why[WHY_MAX])
 	opt.cache = spec.cache;
 	if (image_open(&opt, img, why) < 0)
 		return FAILED;
-	if (drop_privileges(why) < 0) {
+	if (inspect_confine(why) < 0) {
 		image_close(*img);
 		return FAILED;
 	}
@@ -104,7 +103,7 @@ layer_new(const struct image_layer *l)
 	json_t *o;
 
 	o = json_pack("{s:o*, s:s, s:I, s:I, s:I}",
-	    "path", text_new(l->path), "format", l->format,
+	    "path", inspect_text(l->path), "format", l->format,
 	    "virtual-size", (json_int_t)l->virtual_size,
 	    "file-size", (json_int_t)l->file_size,
 	    "allocated", (json_int_t)l->allocated);
@@ -120,10 +119,10 @@ layer_new(const struct image_layer *l)
 	json_object_set_new(o, "unknown-features",
 	    json_integer((json_int_t)l->unknown_features));
 	if (l->backing != NULL)
-		json_object_set_new(o, "backing", text_new(l->backing));
+		json_object_set_new(o, "backing", inspect_text(l->backing));
 	if (l->backing_format != NULL)
 		json_object_set_new(o, "backing-format",
-		    text_new(l->backing_format));
+		    inspect_text(l->backing_format));
 	return o;
 }
 
@@ -249,7 +248,7 @@ add_finding(void *arg, enum image_fault kind, const char *text)
 
 	if (json_array_size(findings) < FINDINGS_MAX)
 		json_array_append_new(findings, json_pack("{s:s, s:o*}",
-		    "kind", kinds[kind], "text", text_new(text)));
+		    "kind", kinds[kind], "text", inspect_text(text)));
 }
 
 /* The names of the numbers are those of `qemu-img check --output=json`. */

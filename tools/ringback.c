@@ -5,7 +5,7 @@
  * One row of the table of commands is one command: usage() and main() read the
  * same rows, so a command cannot exist without its help.  A command makes one
  * question of its arguments and shows one answer; blkback/control.h says what
- * they look like.  A few find their answer themselves (inspect.c).
+ * they look like.  A few find their answer themselves (inspect.c, bench.c).
  *
  * Exit status: 0 done, 1 failed, 2 called wrongly; of check also 3.
  */
@@ -42,6 +42,7 @@ enum {
 	OPT_JSON     = 1 << 4,
 	OPT_HELP     = 1 << 5,
 	OPT_VERSION  = 1 << 6,
+	OPT_BENCH    = 1 << 7,	/* and those above it: one of bench's */
 	OPT_GLOBAL   = OPT_RUN_DIR | OPT_JSON | OPT_HELP | OPT_VERSION,
 };
 
@@ -52,6 +53,7 @@ struct call {
 	unsigned    given;	/* OPT_... */
 	int         timeout;	/* seconds */
 	const char *run_dir;
+	const char *bench[BENCH_NR];
 };
 
 static int ask_attach(const struct call *c, json_t **question);
@@ -62,8 +64,10 @@ static int ask_stats(const struct call *c, json_t **question);
 static int ask_hotplug(const struct call *c, json_t **question);
 static int find_info(const struct call *c, json_t **answer);
 static int find_check(const struct call *c, json_t **answer);
+static int find_bench(const struct call *c, json_t **answer);
 static int show_info(const struct call *c, const json_t *answer);
 static int show_check(const struct call *c, const json_t *answer);
+static int show_bench(const struct call *c, const json_t *answer);
 static int show_attach(const struct call *c, const json_t *answer);
 static int show_nothing(const struct call *c, const json_t *answer);
 static int show_list(const struct call *c, const json_t *answer);
@@ -107,6 +111,10 @@ static const struct command {
 	  "SPEC",
 	  "look for damage in an image that nobody writes to; 3: leaks only",
 	  NULL, show_check, find_check },
+	{ "bench", 1, OPT_BENCH,
+	  "SPEC [--preset NAME] [--rw KIND] [--write] ...",
+	  "measure a disk, without a guest; the daemon need not run",
+	  NULL, show_bench, find_bench },
 	{ "hotplug", 1, 0,
 	  "add|remove",
 	  "for the script block-ringback: XENBUS_PATH names the disk",
@@ -121,6 +129,18 @@ static const struct option options[] = {
 	{ "json",     no_argument,       NULL, OPT_JSON },
 	{ "help",     no_argument,       NULL, OPT_HELP },
 	{ "version",  no_argument,       NULL, OPT_VERSION },
+	{ "rw",       required_argument, NULL, OPT_BENCH + BENCH_RW },
+	{ "rwmixread", required_argument, NULL, OPT_BENCH + BENCH_RWMIXREAD },
+	{ "bs",       required_argument, NULL, OPT_BENCH + BENCH_BS },
+	{ "depth",    required_argument, NULL, OPT_BENCH + BENCH_DEPTH },
+	{ "jobs",     required_argument, NULL, OPT_BENCH + BENCH_JOBS },
+	{ "time",     required_argument, NULL, OPT_BENCH + BENCH_TIME },
+	{ "size",     required_argument, NULL, OPT_BENCH + BENCH_SIZE },
+	{ "seed",     required_argument, NULL, OPT_BENCH + BENCH_SEED },
+	{ "flush",    no_argument,       NULL, OPT_BENCH + BENCH_FLUSH },
+	{ "verify",   no_argument,       NULL, OPT_BENCH + BENCH_VERIFY },
+	{ "preset",   required_argument, NULL, OPT_BENCH + BENCH_PRESET },
+	{ "write",    no_argument,       NULL, OPT_BENCH + BENCH_WRITE },
 	{ NULL,       0,                 NULL, 0 },
 };
 
@@ -145,6 +165,7 @@ usage(FILE *to)
 	    "\n"
 	    "A SPEC is format[,option=value...]:path, as in raw:/srv/vm.img\n",
 	    CONTROL_RUN_DIR, CONTROL_TIMEOUT);
+	bench_help(to);
 }
 
 /*
@@ -469,6 +490,20 @@ find_check(const struct call *c, json_t **answer)
 }
 
 static int
+find_bench(const struct call *c, json_t **answer)
+{
+	return bench_run(c->args[0], c->bench, answer);
+}
+
+static int
+show_bench(const struct call *c, const json_t *answer)
+{
+	(void)c;
+	bench_show(answer);
+	return DONE;
+}
+
+static int
 show_info(const struct call *c, const json_t *answer)
 {
 	(void)c;
@@ -743,6 +778,7 @@ parse_timeout(const char *text, int *seconds)
 static int
 parse_options(int argc, char **argv, struct call *c)
 {
+	const char *value;
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -751,15 +787,33 @@ parse_options(int argc, char **argv, struct call *c)
 			usage(stderr);
 			return MISUSED;
 		}
+		value = optarg != NULL ? optarg : "";
+		if (opt >= OPT_BENCH) {
+			c->bench[opt - OPT_BENCH] = value;
+			continue;
+		}
 		c->given |= (unsigned)opt;
 		if (opt == OPT_RUN_DIR)
-			c->run_dir = optarg;
+			c->run_dir = value;
 		if (opt == OPT_TIMEOUT &&
-		    parse_timeout(optarg, &c->timeout) != DONE)
+		    parse_timeout(value, &c->timeout) != DONE)
 			return misused(c, "--timeout %s: 1 to 86400 (seconds)",
-			    optarg);
+			    value);
 	}
 	return DONE;
+}
+
+static unsigned
+option_bit(int val)
+{
+	return val < OPT_BENCH ? (unsigned)val : OPT_BENCH;
+}
+
+static bool
+was_given(const struct call *c, int val)
+{
+	return val < OPT_BENCH ? (c->given & (unsigned)val) != 0 :
+	    c->bench[val - OPT_BENCH] != NULL;
 }
 
 static int
@@ -782,8 +836,8 @@ parse_command(int argc, char **argv, struct call *c)
 		return misused(c, "one argument too many: %s",
 		    argv[1 + c->cmd->nr_args]);
 	for (o = options; o->name != NULL; o++)
-		if ((c->given & ~(c->cmd->options | OPT_GLOBAL)) &
-		    (unsigned)o->val)
+		if (was_given(c, o->val) && !(option_bit(o->val) &
+		    (c->cmd->options | OPT_GLOBAL)))
 			return misused(c, "--%s does not go with that command",
 			    o->name);
 	return DONE;

@@ -14,6 +14,8 @@
 
 #include <jansson.h>
 
+#include "drivers/driver.h"
+
 /* Exit status; LEAKS is of check only. */
 enum { DONE = 0, FAILED = 1, MISUSED = 2, LEAKS = 3 };
 
@@ -32,5 +34,25 @@ int  inspect_info(const char *spec, json_t **answer);
 int  inspect_check(const char *spec, json_t **answer);
 void inspect_show_info(const json_t *answer);
 void inspect_show_check(const json_t *answer);
+
+/* A path may hold any byte; JSON holds UTF-8.  NULL: no memory. */
+json_t *inspect_text(const char *text);
+
+/* Give up what the disk process gives up; root becomes nobody. */
+int  inspect_confine(char why[WHY_MAX]);
+
+/*
+ * bench.c: load on the disk of a spec.  Of each option the value, "" for one
+ * that has none, NULL when it was not given.
+ */
+enum bench_option {
+	BENCH_RW, BENCH_RWMIXREAD, BENCH_BS, BENCH_DEPTH, BENCH_JOBS,
+	BENCH_TIME, BENCH_SIZE, BENCH_SEED, BENCH_FLUSH, BENCH_VERIFY,
+	BENCH_PRESET, BENCH_WRITE, BENCH_NR,
+};
+int  bench_run(const char *spec, const char *const value[BENCH_NR],
+         json_t **answer);
+void bench_show(const json_t *answer);
+void bench_help(FILE *to);	/* of its options */
 
 #endif
