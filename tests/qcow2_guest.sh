@@ -9,7 +9,7 @@
 # reads it again, and at the end qemu-img must find no fault in the image and the
 # guest's content in it.  So what either of the two writes is read by the other.
 
-size=24m
+size=12m
 seed=1
 img=''				# what is attached, to xvda of guest 7
 daemon_options="--verbose --max-deaths 0"

@@ -574,9 +574,9 @@ static struct op *
 storm_op(struct round *d, uint64_t from, uint64_t bytes)
 {
 	static const enum io_op kinds[] = {
-		IO_WRITE, IO_WRITE, IO_WRITE, IO_READ, IO_FLUSH, IO_DISCARD,
+		IO_WRITE, IO_WRITE, IO_READ, IO_FLUSH, IO_DISCARD,
 	};
-	enum io_op kind = kinds[rng_below(d->r, 6)];
+	enum io_op kind = kinds[rng_below(d->r, 5)];
 	uint64_t granule = d->img->discard_granularity, first, n;
 	struct op *op;
 
@@ -614,40 +614,6 @@ storm_read_back(struct round *d, uint64_t from, uint64_t bytes)
 	TAILQ_REMOVE(&d->storm, op, flight);
 	storm_settle(d, op);
 	op_free(op);
-}
-
-/* The place begins with what can be discarded. */
-static void
-storm_run(struct round *d)
-{
-	uint64_t cluster = d->img->discard_granularity != 0 ?
-	    d->img->discard_granularity : 1u << d->run->shape->cluster_bits;
-	uint64_t from, bytes;
-	unsigned n = 2 + (unsigned)rng_below(d->r, 24);
-	struct op *op;
-
-	from = d->img->size > cluster ? cluster * rng_below(d->r,
-	    d->img->size / cluster) : 0;
-	bytes = cluster * (1 + rng_below(d->r, 4));
-	if (bytes > MiB / 2)
-		bytes = cluster > MiB / 2 ? cluster : MiB / 2;
-	if (bytes > d->img->size - from)
-		bytes = d->img->size - from;
-	drain(d);
-	while (n-- > 0) {
-		op = storm_op(d, from, bytes);
-		if (op != NULL)
-			op_start(d, op);
-	}
-	drain(d);
-	TAILQ_FOREACH(op, &d->storm, flight)
-		if (op->io.op == IO_READ)
-			storm_check_read(d, op);
-	storm_read_back(d, from, bytes);
-	while ((op = TAILQ_FIRST(&d->storm)) != NULL) {
-		TAILQ_REMOVE(&d->storm, op, flight);
-		op_free(op);
-	}
 }
 
 /*
@@ -726,6 +692,53 @@ pick_length(struct round *d, uint64_t at)
 	return n < d->img->size - at ? n : d->img->size - at;
 }
 
+/* Meanwhile elsewhere: it may get what the storm has freed. */
+static void
+storm_aside(struct round *d, uint64_t from, uint64_t bytes)
+{
+	uint64_t at = pick_offset(d), n = pick_length(d, at);
+
+	if (at < from + bytes && from < at + n)
+		return;
+	op_start(d, op_new(d, IO_WRITE, at, n));
+}
+
+/* The place begins with what can be discarded. */
+static void
+storm_run(struct round *d)
+{
+	uint64_t cluster = d->img->discard_granularity != 0 ?
+	    d->img->discard_granularity : 1u << d->run->shape->cluster_bits;
+	uint64_t from, bytes;
+	unsigned n = 2 + (unsigned)rng_below(d->r, 24);
+	struct op *op;
+
+	from = d->img->size > cluster ? cluster * rng_below(d->r,
+	    d->img->size / cluster) : 0;
+	bytes = cluster * (1 + rng_below(d->r, 4));
+	if (bytes > MiB / 2)
+		bytes = cluster > MiB / 2 ? cluster : MiB / 2;
+	if (bytes > d->img->size - from)
+		bytes = d->img->size - from;
+	drain(d);
+	while (n-- > 0) {
+		op = storm_op(d, from, bytes);
+		if (op != NULL)
+			op_start(d, op);
+		if (rng_chance(d->r, 20))
+			storm_aside(d, from, bytes);
+	}
+	drain(d);
+	TAILQ_FOREACH(op, &d->storm, flight)
+		if (op->io.op == IO_READ)
+			storm_check_read(d, op);
+	storm_read_back(d, from, bytes);
+	while ((op = TAILQ_FIRST(&d->storm)) != NULL) {
+		TAILQ_REMOVE(&d->storm, op, flight);
+		op_free(op);
+	}
+}
+
 static struct op *
 pick_discard(struct round *d)
 {
@@ -797,7 +810,7 @@ operations_run(struct round *d)
 		pick_op(d);
 		if (rng_chance(d->r, 3))
 			drain(d);
-		if (!d->img->readonly && rng_chance(d->r, 2))
+		if (!d->img->readonly && rng_chance(d->r, 4))
 			storm_run(d);
 	}
 	drain(d);

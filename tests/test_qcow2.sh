@@ -14,8 +14,8 @@ export TMPDIR
 
 rc=0
 if [ -z "$SOAK" ]; then
-	"$O/qcow2_model" --seeds 1..50 || rc=1
-	"$O/qcow2_model" --seeds 51..70 --delay 200 || rc=1
+	"$O/qcow2_model" --seeds 1..45 || rc=1
+	"$O/qcow2_model" --seeds 46..57 --delay 200 || rc=1
 	exit $rc
 fi
 part=$((${SOAK_SECONDS:-600} / 4))

@@ -1,135 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# test_qcow2_e2e: qcow2 images of each kind through the daemon, as a guest and as
-# qemu-img see them; and those that are refused.
+# test_qcow2_e2e: qcow2 images through the daemon: who else may use them, limits,
+# memory, and those that are refused.
 #
-# PARTS="features; memory": only those.
+# PARTS="others; memory": only those.
 set -u
 . tests/machine.sh
 . tests/qcow2_guest.sh
-
-# ---- features ------------------------------------------------------------------------
-
-with_snapshot() {
-	copy "$1" && qemu-img snapshot -c before "$img" &&
-		cp "$dir/have.raw" "$dir/before.raw"
-}
-
-snapshot_is_whole() {
-	qemu-img convert -f qcow2 -O raw -l before "$img" "$dir/then.raw" &&
-		cmp "$dir/before.raw" "$dir/then.raw"
-}
-
-# feature NAME MAKE ...: one kind of image, from end to end
-feature() {
-	what=$1
-	shift
-	check "$what: qemu-img makes it" "$@" || return
-	attach "$what"
-	io "$what: what is there" --rw read --bs 256k --depth 4
-	io "$what: random" --rw randrw --mix 30 --bs 16k --depth 16 --ios 120
-	io "$what: small" --rw randrw --mix 30 --bs 512 --depth 32 --ios 100 \
-	    --misalign 3
-	io "$what: large" --rw randrw --mix 40 --bs 1m --depth 2 --ios 6
-	io "$what: in order, with flushes" --rw write --bs 44k --depth 4 \
-	    --ios 30 --offset 5000k --flush-every 7
-	io "$what: all of it" --rw read --bs 256k --depth 4
-	detach "$what"
-	same "$what"
-}
-
-features() {
-	nothing_known
-	feature "version 2" new compat=0.10
-	feature "version 2, on raw" over compat=0.10
-	nothing_known
-	feature "64k" new compat=1.1
-	feature "on raw, 2M" over cluster_size=2M
-	feature "on qcow2, 4k" chain cluster_size=4k
-	nothing_known
-	feature "extended L2" new extended_l2=on,cluster_size=128k
-	feature "extended L2, on raw, 16k" over extended_l2=on,cluster_size=16k
-	feature "extended L2, on qcow2" chain extended_l2=on
-	feature "512" copy cluster_size=512
-	feature "zlib" copy compression_type=zlib -c
-	feature "zstd" copy compression_type=zstd,cluster_size=32k -c
-	feature "zstd, 2M" copy compression_type=zstd,cluster_size=2M -c
-	feature "a snapshot" with_snapshot refcount_bits=8
-	check "a snapshot: is as it was" snapshot_is_whole
-	feature "refcounts of 1 bit" copy refcount_bits=1
-	feature "refcounts of 64 bits" copy refcount_bits=64
-	feature "lazy refcounts" copy lazy_refcounts=on
-	nothing_known
-	feature "preallocated" new preallocation=metadata
-	feature "larger than what is below" over cluster_size=64k 30m
-	nothing_known
-	feature "preallocated, full" new preallocation=falloc,cluster_size=4k
-	feature "smaller than what is below" over cluster_size=64k \
-	    $((20 * 1048576 + 1536))
-}
-
-# ---- discards and what is published --------------------------------------------------------
-
-published() {
-	[ "$(xenstore-read "$(be 7 51712)/$1")" = "$2" ] || {
-		xenstore-ls "$(be 7 51712)"
-		return 1
-	}
-}
-
-# discards NAME CLUSTER MAKE ...
-discards() {
-	what="discards, $1" cluster=$2
-	shift 2
-	check "$what: qemu-img makes it" "$@"
-	attach "$what"
-	check "$what: the granule is a cluster" \
-	    published discard-granularity "$cluster"
-	check "$what: it begins at 0" published discard-alignment 0
-	check "$what: flushes are offered" published feature-flush-cache 1
-	check "$what: sectors of 512 bytes" published sector-size 512
-	io "$what: writes" --rw randwrite --bs 32k --ios 300 --depth 8
-	io "$what: random" --rw randtrim --bs $cluster --depth 8 --ios 40
-	io "$what: odd ones" --rw randtrim --bs 100k --depth 4 --ios 20
-	io "$what: reads" --rw read --bs 256k --depth 4
-	io "$what: writes again" --rw randrw --bs 16k --depth 16 --ios 200
-	# What was discarded may be old or zeros: make it certain.
-	io "$what: all" --rw write --bs 256k --depth 4
-	detach "$what"
-	same "$what"
-}
-
-blocks_of() {
-	stat -c %b "$1"
-}
-
-all_discards() {
-	nothing_known
-	discards 64k 65536 new cluster_size=64k
-	discards "2M on raw" 2097152 over cluster_size=2M
-	discards "extended L2 on raw" 65536 over extended_l2=on
-	discards 4k 4096 copy cluster_size=4k
-	nothing_known
-	check "a disk that is given back: make it" new cluster_size=64k
-	attach "a disk that is given back"
-	io "a disk that is given back: writes" --rw write --bs 1m
-	full=$(blocks_of "$img")
-	check "a disk that is given back: discard it" guest 7 io xvda \
-	    --rw trim --bs 1m
-	detach "a disk that is given back"
-	check "a disk that is given back: no fault" no_errors "$img"
-	at_least "a disk that is given back: blocks it had" "$full" 40000
-	at_most "a disk that is given back: blocks it has" \
-	    "$(blocks_of "$img")" 4000
-	nothing_known
-	spec=qcow2,discard=ignore
-	check "discard=ignore: make it" new cluster_size=64k
-	attach "discard=ignore"
-	check "discard=ignore: it is not offered" published feature-discard 0
-	detach "discard=ignore"
-	unset spec
-}
 
 # ---- who else wants it -----------------------------------------------------------------------
 
@@ -174,27 +52,27 @@ handover() {
 	nothing_known
 	check "handover: make it" new cluster_size=64k
 	attach "handover: the source"
-	io "handover: the source writes" --rw randwrite --bs 16k --size 16m \
+	io "handover: the source writes" --rw randwrite --bs 16k --size 8m \
 	    --ios 60 --depth 8
 	guest_start 8 || exit 1
 	xl_prepare
 	check "handover: the destination opens it" \
 	    xl_attach 8 51712 "qcow2:$img"
 	io "handover: the source writes on" --rw randwrite --bs 16k \
-	    --size 16m --ios 200 --depth 8
+	    --size 8m --ios 200 --depth 8
 	refuse "handover: the destination has to wait" guest 8 wait xvda --wait 1
 	check "handover: the source lets go" rb detach guest-7 xvda
 	check "handover: the destination connects" guest 8 wait xvda --wait 20
 	check "handover: it writes" guest 8 io xvda --rw write --bs 64k \
-	    --offset 16m --verify --zeroed
+	    --offset 8m --verify --zeroed
 	check "handover: it reads" guest 8 io xvda --rw read --bs 64k \
-	    --offset 16m --verify --zeroed
+	    --offset 8m --verify --zeroed
 	check "handover: it detaches" xl_detach 8 51712
 	check "handover: it let go" guest 8 released xvda
 	check "handover: it ends" guest 8 quit
 	check "handover: no fault" no_errors "$img"
 	attach "handover: back"
-	io "handover: all of it is there" --rw read --bs 256k --size 16m
+	io "handover: all of it is there" --rw read --bs 256k --size 8m
 	detach "handover: back"
 }
 
@@ -381,6 +259,6 @@ allowed_elsewhere() {
 }
 
 qcow2_machine
-eval "${PARTS-features; all_discards; others; handover; readonly_disk; limits
-    memory; bad_headers; bad_chains}"
+eval "${PARTS-others; handover; readonly_disk; limits; memory
+    bad_headers; bad_chains}"
 qcow2_end

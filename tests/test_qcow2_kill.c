@@ -60,6 +60,7 @@ struct run {
 	struct shared *shared;
 	void          *redo;
 	size_t         redo_bytes;
+	int            log;		/* what the child says */
 	struct load    dice;
 	bool           forget;		/* the memory after each death */
 	unsigned       nr_kills[STAGES];
@@ -73,6 +74,7 @@ struct life {
 	enum place place;
 	unsigned   nth;
 	bool       blocking;		/* asynchronous calls do not count */
+	bool       punches;		/* nothing but holes does */
 	bool       flushes;
 	bool       clean;		/* it closes the image and ends */
 	unsigned   nr_ops;
@@ -104,6 +106,7 @@ die_begin(struct tap_call *c)
 	uint64_t half = c->length / 2 / SECTOR * SECTOR;
 
 	if (c->kind == TAP_READ || (life->blocking && c->async) ||
+	    (life->punches && c->kind != TAP_PUNCH) ||
 	    atomic_fetch_add(&hand.nr_calls, 1) + 1 != life->nth)
 		return 0;
 	if (life->place == BEFORE)
@@ -193,6 +196,7 @@ live(struct run *run, const struct life *life)
 		.discards = 15, .reads = 5, .overlaps = 30, .longest = LONGEST,
 		.cluster = run->shape->cluster / SECTOR };
 
+	dup2(run->log, STDERR_FILENO);
 	setrlimit(RLIMIT_CORE, &no_core);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setenv("CMOCKA_TEST_ABORT", "1", 1);	/* it is not the test's */
@@ -255,6 +259,8 @@ run_begin(struct run *run, uint64_t seed)
 	run->dice.dice = seed;
 	shape_make(run->shape, run->file, &run->first);
 	bytes_write(&run->first, run->file);
+	run->log = memfd_create("log", MFD_CLOEXEC);
+	assert_true(run->log != -1);
 	run->shared = share(shared_bytes(run));
 	shape_model(run->shape, &run->shared->model);
 	assert_int_equal(rig_image(&r, shape_format(run->shape), run->file,
@@ -268,6 +274,7 @@ run_begin(struct run *run, uint64_t seed)
 static void
 run_end(struct run *run)
 {
+	close(run->log);
 	munmap(run->shared, shared_bytes(run));
 	if (run->redo != NULL)
 		munmap(run->redo, run->redo_bytes);
@@ -307,14 +314,38 @@ child(struct run *run, const struct life *life)
 	return status;
 }
 
-static void
-describe(const struct run *run, const struct life *life, int status)
+/*
+ * Did it complain?  It may have been killed before it could end by itself for
+ * that.
+ */
+static bool
+has_complained(struct run *run, char *text, size_t size)
 {
+	ssize_t n;
+
+	n = pread(run->log, text, size - 1, 0);
+	assert_true(n >= 0);
+	text[n] = '\0';
+	assert_int_equal(ftruncate(run->log, 0), 0);
+	assert_int_equal(lseek(run->log, 0, SEEK_SET), 0);
+	return n > 0;
+}
+
+static void
+check_end(struct run *run, const struct life *life, int status)
+{
+	char text[4096];
+	bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+
+	if (!has_complained(run, text, sizeof(text)) &&
+	    (life->clean ? status == 0 : killed))
+		return;
 	fail_msg("%s: a child (seed %llu, place %u, call %u of %s) ended with "
-	    "%#x while %s; see %s", run->shape->name,
+	    "%#x while %s; see %s\n%s", run->shape->name,
 	    (unsigned long long)life->seed, life->place, life->nth,
-	    life->blocking ? "the blocking ones" : "all", (unsigned)status,
-	    stage_names[run->shared->stage], run->file);
+	    life->punches ? "the holes" : life->blocking ?
+	    "the blocking ones" : "all", (unsigned)status,
+	    stage_names[run->shared->stage], run->file, text);
 }
 
 /* What was about to be used, or had just been reserved. */
@@ -334,17 +365,22 @@ kill_one(struct run *run)
 		.place = (enum place)load_dice(d, PLACES),
 		.nth = any_order(d, 1, 9), .blocking = load_dice(d, 3) > 0,
 		.flushes = load_dice(d, 3) == 0, .nr_ops = 2000 };
+	char text[512];
 	int status;
 
 	if (load_dice(d, 2) == 0)
 		life.place = NOWHERE;
 	if (life.place != NOWHERE)
 		life.nr_ops = 300;
+	/* Where clusters are given back the order matters most. */
+	life.punches = load_dice(d, 4) == 0;
+	if (life.punches)
+		life.nth = any_order(d, 1, 5);
 	status = child(run, &life);
-	if (run->forget && WIFEXITED(status) && WEXITSTATUS(status) == LOST)
+	if (run->forget && (has_complained(run, text, sizeof(text)) ||
+	    (WIFEXITED(status) && WEXITSTATUS(status) == LOST)))
 		return false;
-	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
-		describe(run, &life, status);
+	check_end(run, &life, status);
 	run->nr_kills[run->shared->stage]++;
 	run->may_leak += may_leak(run->shape);
 	if (run->forget && run->redo != NULL)
@@ -361,8 +397,7 @@ close_one(struct run *run)
 	int status;
 
 	status = child(run, &life);
-	if (status != 0)
-		describe(run, &life, status);
+	check_end(run, &life, status);
 	if (!shape_check(run->shape, run->file, &leaks))
 		fail_msg("%s: errors in %s", run->shape->name, run->file);
 	if (leaks > run->may_leak)
