@@ -14,7 +14,8 @@
  * struct channel on how it is watched.
  *
  * A short transfer is continued until all is done: a read that finds the end
- * of the file fails with -EIO (but see aio_zero_beyond_end()), a write that finds no room with -ENOSPC.
+ * of the file fails with -EIO (but see aio_zero_beyond_end()), a write that
+ * finds no room with -ENOSPC.
  *
  * Flushes go the same way (IO_CMD_FDSYNC).  What has no asynchronous form is
  * done by a helper thread: a flush where the kernel or the file system cannot

@@ -61,8 +61,9 @@ struct qcow2_header {
 	enum qcow2_compression compression;
 	bool     bitmaps;		/* has the bitmaps extension */
 	char     backing[QCOW2_BACKING_MAX];	/* "": none */
-	char     backing_format[16];	/* "": none given; known to us: "raw", */
-					/* "qcow2"; else as stored, cut */
+	char     backing_format[16];	/* "": none given; known to us: */
+					/* "raw", "qcow2"; else as stored, */
+					/* cut */
 };
 
 /*
