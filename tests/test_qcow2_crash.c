@@ -437,13 +437,13 @@ die(struct run *run, struct load *l)
 
 	load_drain(l);
 	pthread_mutex_lock(&past.mutex);
-	past.die_in = 1 + (unsigned)load_dice(l, 8);
+	past.die_in = 1 + (unsigned)load_dice(l, 5);
 	past.die_after = load_dice(l, 2) == 0;
 	pthread_mutex_unlock(&past.mutex);
 	flush = rig_io_new(l->rig, IO_FLUSH, 0, 0, 0);
 	rig_submit(flush);
 	rig_reap(l->rig);
-	for (ms = 0; ms < 20 && !past.dead; ms++)
+	for (ms = 0; ms < 50 && !past.dead; ms++)
 		usleep(1000);
 	pthread_mutex_lock(&past.mutex);
 	past.die_in = 0;
@@ -491,7 +491,7 @@ record(struct run *run, unsigned nr_ops)
 			load_flush(&l);
 			since = 0;
 		}
-		if (run->deaths && load_dice(&l, 60) == 0)
+		if (run->deaths && load_dice(&l, 40) == 0)
 			die(run, &l);
 	}
 	load_drain(&l);

@@ -175,7 +175,7 @@ work(struct run *run, struct load *l, const struct life *life)
 	for (i = 0; i < life->nr_ops; i++) {
 		enter(run, WORKING);
 		load_one(l);
-		if (life->flushes && load_dice(l, 60) == 0) {
+		if (life->flushes && load_dice(l, 20) == 0) {
 			enter(run, FLUSHING);
 			load_flush(l);
 		}
