@@ -320,7 +320,8 @@ kinds_of_fds() {
 	for fd in "/proc/$pid/fd"/*; do
 		readlink "$fd"
 	done | sed 's/:\[[0-9]*\]$//; s/^anon_inode:\[\(.*\)\]/\1/;
-	    s/^anon_inode://; s/^.memfd:\(.*\) (deleted)/\1/' | LC_ALL=C sort |
+	    s/^anon_inode://; s/^.memfd:\(.*\) (deleted)/\1/;
+	    s|^/proc/[0-9]*/task/[0-9]*/|/proc/PID/task/TID/|' | LC_ALL=C sort |
 	    uniq -c | awk '{ print $1, $2 }'
 }
 
@@ -353,6 +354,7 @@ process() {
 	    "$(grep -c 'wx' "/proc/$pid/maps")" 0
 	cat >"$dir/want" <<-END
 		1 /dev/null
+		1 /proc/PID/task/TID/schedstat
 		1 $dir/a.img
 		2 $dir/ringbackd.log
 		6 eventfd
@@ -361,7 +363,8 @@ process() {
 		1 signalfd
 		4 socket
 	END
-	# The image; stdout and stderr; stdin; its threads' wake-ups (work,
+	# The image; how long its thread waits for a CPU; stdout and stderr;
+	# stdin; its threads' wake-ups (work,
 	# done, completions, the helper of fdatasync) and two of loopxen's
 	# event channels; what its queue sleeps on; the guest's memory, which
 	# is loopxen's, too; SIGTERM; the listener, the supervisor, and where
