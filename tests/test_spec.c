@@ -22,7 +22,7 @@
 /* What "raw:/x" gives; each case below says what differs. */
 #define DEFAULTS							\
 	.format = "raw", .path = "/x", .cache = CACHE_NONE,		\
-	.poll_us = POLL_AUTO, .merge = 1 * MIB, .memory = 8 * MIB,		\
+	.poll_us = POLL_AUTO, .merge = 1 * MIB, .memory = 8 * MIB,	\
 	.ring_order = 4, .segments = 256, .readonly = false, .discard = true
 
 #pragma GCC diagnostic ignored "-Woverride-init"
