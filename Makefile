@@ -331,6 +331,10 @@ check: ## install what is missing, build, run every test that needs no Xen
 check: deps $$(PROGRAMS) $$(filter $(O)/%,$$(TESTS)) $$(CHECK_NEEDS)
 	$(Q)O=$(O) sh tests/run.sh $(TESTS)
 
+check-unit: ## ... only the test programs, without the daemon
+check-unit: deps $$(PROGRAMS) $$(filter $(O)/%,$$(TESTS)) $$(CHECK_NEEDS)
+	$(Q)O=$(O) sh tests/run.sh $(filter $(O)/%,$(TESTS))
+
 check-all: ## check with each compiler and sanitizer, lint, check-xen
 	$(Q).ci/run
 

@@ -15,6 +15,8 @@
 
 /* Indirect requests of one round. */
 #define MAX_DESCRIPTORS 64u
+#define DESCRIPTOR_BYTES \
+	(MAX_INDIRECT_SEGMENTS * sizeof(struct blkif_request_segment))
 
 static void request_done(struct request *req, int error);
 static void request_admit(struct queue *q, struct request *req);
@@ -43,7 +45,7 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 	rc = arena_init(&q->arena, spec->memory);
 	q->reqs = calloc(RING_MAX_SLOTS, sizeof(*q->reqs));
 	q->descriptors = aligned_alloc(GUEST_PAGE,
-	    MAX_DESCRIPTORS * GUEST_PAGE);
+	    MAX_DESCRIPTORS * DESCRIPTOR_BYTES);
 	if (rc < 0 || q->reqs == NULL || q->descriptors == NULL) {
 		snprintf(why, WHY_MAX, "no memory for an arena of %u bytes and "
 		    "%u requests; use a smaller memory=", spec->memory,
@@ -546,7 +548,7 @@ queue_fetch_descriptors(struct queue *q)
 		page.length = (uint16_t)(req->parsed.nr_segments *
 		    sizeof(struct blkif_request_segment));
 		req->copy = grant_add(&q->grant, &page,
-		    q->descriptors + n++ * GUEST_PAGE, false);
+		    q->descriptors + n++ * DESCRIPTOR_BYTES, false);
 	}
 	grant_copy(&q->grant);
 	STAILQ_CONCAT(&round, &q->round);
@@ -558,7 +560,8 @@ queue_fetch_descriptors(struct queue *q)
 			if (grant_ok(&q->grant, req->copy, 1))
 				status = request_parse_indirect(&req->parsed,
 				    (struct blkif_request_segment *)
-				    (q->descriptors + req->copy * GUEST_PAGE),
+				    (q->descriptors + req->copy *
+				    DESCRIPTOR_BYTES),
 				    &q->arena.segment[req->page], &q->limits,
 				    &why);
 			if (status != BLKIF_RSP_OKAY) {

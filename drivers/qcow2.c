@@ -10,7 +10,7 @@
 #include "drivers/qcow2_meta.h"
 
 /* Memory of the caches, bytes; a disk is to need 24 MiB in all. */
-#define L2_CACHE      (6u << 20)	/* the topmost layer */
+#define L2_CACHE      (5u << 20)	/* the topmost layer */
 #define BACKING_CACHE (4u << 20)	/* all others together */
 #define MIN_BACKING   (64u << 10)	/* each of them */
 #define MAX_BUSY      544u		/* slices that may be dirty; 17 GiB */

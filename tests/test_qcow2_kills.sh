@@ -242,7 +242,7 @@ if [ -n "${SOAK-}" ]; then
 		three_deaths
 	done
 else
-	eval "${PARTS-kills 2; kill_idle; kill_closing; as_xl 2; both_die
+	eval "${PARTS-kills 1; kill_idle; kill_closing; as_xl 1; both_die
 	    three_deaths}"
 fi
 qcow2_end

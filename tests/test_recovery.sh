@@ -523,7 +523,7 @@ if [ -n "${SOAK-}" ]; then
 	done
 	how_long 50
 else
-	eval "${PARTS-each_step; random 2; stale_pages; three_deaths
+	eval "${PARTS-each_step; random 1; stale_pages; three_deaths
 	    supervisor_dies; both_die; starting_dies; draining_dies
 	    how_long 10}"
 fi

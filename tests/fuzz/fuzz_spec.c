@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blkback/poll.h"
 #include "blkback/spec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -26,7 +27,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		    why[0] == '\0' || strchr(why, '\n') != NULL)
 			abort();
 	} else if (driver_find(spec.format) == NULL || spec.path[0] == '\0' ||
-	    spec.ring_order > 4 || spec.poll_us > SPEC_POLL_MAX ||
+	    spec.ring_order > 4 || (spec.poll_us > SPEC_POLL_MAX &&
+	    spec.poll_us != POLL_AUTO) ||
+	    spec.segments < SPEC_SEGMENTS_MIN ||
+	    spec.segments > spec.memory / 4096 ||
 	    spec.memory < SPEC_MEMORY_MIN || spec.memory > SPEC_MEMORY_MAX ||
 	    spec.merge > spec.memory) {
 		abort();
