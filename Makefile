@@ -384,6 +384,6 @@ help: ## print this
 	    if (main) first = first l; else rest = rest l } \
 	    END { printf "%s%s", first, rest }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all check check-all check-xen clean deps deps-lint deps-xen help install lint uninstall
+.PHONY: all check check-all check-unit check-xen clean deps deps-lint deps-xen help install lint uninstall
 -include $(shell find $(O) -name xenbed -prune -o -type f -name '*.d' -print \
     2>/dev/null)
