@@ -84,26 +84,26 @@ $(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,qcow2_model qcow2_model_image \
 
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
-       message page queue request sandbox) $(DRIVERS)
+       message page persistent queue request sandbox) $(DRIVERS)
 DISK_LIBS = -lxengnttab -lxenevtchn -lseccomp $(DRIVER_LIBS)
 UNIT = arena merge message page request ring
 TESTS += $(UNIT:%=$(O)/test_%)
 $(UNIT:%=$(O)/test_%): LIBS = -lcmocka $(DRIVER_LIBS)
 $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
     $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
-    $(O)/blkback/sandbox.o,$(DISK))
+    $(O)/blkback/persistent.o $(O)/blkback/sandbox.o,$(DISK))
 	$(LINK)
 TESTS += $(O)/test_sandbox
 $(O)/test_sandbox: LIBS = -lcmocka -lseccomp -pthread
 $(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 	$(LINK)
 # Their Xen libraries are in queue_rig.c.
-QUEUE_TESTS = $(patsubst %,$(O)/test_%,indirect queue resume)
+QUEUE_TESTS = $(patsubst %,$(O)/test_%,indirect persistent queue resume)
 TESTS += $(QUEUE_TESTS)
 $(QUEUE_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(QUEUE_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
-    $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
+    $(patsubst %,$(O)/blkback/%.o,arena grant log merge persistent queue request)
 	$(LINK)
 
 # ---- the supervisor ---------------------------------------------------------
