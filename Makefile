@@ -238,7 +238,7 @@ LOOPFRONT_PURE = $(patsubst %,$(O)/tests/loopfront/%.o,front verify hist)
 $(O)/loopfront: LIBS = -lxenstore -pthread -lm
 $(O)/loopfront: $(LOOPFRONT_PURE) $(LOOPXEN_GUEST) \
     $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job main \
-    options report server store vbd)
+    options pool report server store vbd)
 	$(LINK)
 
 $(O)/test_loopfront: LIBS = -lcmocka -lm

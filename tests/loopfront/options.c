@@ -60,6 +60,8 @@ static const struct definition {
 	  "padding of responses must be zero" },
 	{ "writable-grants", IN_CONNECT, FLAG, AT(writable_grants), 0, 0, NULL,
 	  "grant pages of writes read-write, not read-only" },
+	{ "persistent", IN_CONNECT, FLAG, AT(persistent), 0, 0, NULL,
+	  "persistent grants, as Linux has them, if they are offered" },
 	{ "grace", IN_CONNECT, SECONDS, AT(grace), 0, 60, NULL,
 	  "how long a Closed backend may still hold something (0)" },
 	{ "wait", IN_WAIT, SECONDS, AT(wait), 0, 3600, NULL,
