@@ -28,6 +28,28 @@ clock_ns(void)
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
+/* What reaches the guest's memory. */
+static int
+open_grants(struct queue *q, uint16_t domid, const struct disk_spec *spec,
+    char why[WHY_MAX])
+{
+	int rc = grant_open(&q->grant, domid, q->arena.pages);
+
+	if (rc < 0) {
+		snprintf(why, WHY_MAX, "cannot open the grant device: %s; "
+		    "is this a Xen domain with the xen-gntdev module?",
+		    strerror(-rc));
+		return rc;
+	}
+	if (spec->persistent)
+		rc = persistent_open(&q->persistent, q->grant.handle, domid,
+		    q->arena.pages);
+	if (rc < 0)
+		snprintf(why, WHY_MAX, "no memory for persistent grants; use "
+		    "grants=copy");
+	return rc;
+}
+
 int
 queue_open(struct queue *q, struct image *img, uint16_t domid,
     const struct disk_spec *spec, struct page_queue *page, char why[WHY_MAX])
@@ -51,21 +73,9 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 		rc = -ENOMEM;
 		goto err;
 	}
-	rc = grant_open(&q->grant, domid, q->arena.pages);
-	if (rc < 0) {
-		snprintf(why, WHY_MAX, "cannot open the grant device: %s; "
-		    "is this a Xen domain with the xen-gntdev module?",
-		    strerror(-rc));
+	rc = open_grants(q, domid, spec, why);
+	if (rc < 0)
 		goto err;
-	}
-	if (spec->persistent)
-		rc = persistent_open(&q->persistent, q->grant.handle, domid,
-		    q->arena.pages);
-	if (rc < 0) {
-		snprintf(why, WHY_MAX, "no memory for persistent grants; use "
-		    "grants=copy");
-		goto err;
-	}
 	q->evtchn = xenevtchn_open(NULL, 0);
 	if (q->evtchn == NULL) {
 		rc = errno != 0 ? -errno : -ENODEV;
