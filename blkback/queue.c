@@ -595,9 +595,27 @@ request_step(struct queue *q, struct request *req)
 	}
 }
 
+/* A private copy of the descriptors of a request.  False: they have no page. */
+static bool
+request_fetched(struct queue *q, const struct request *req)
+{
+	uint32_t gref = req->parsed.descriptors;
+	const uint8_t *page;
+
+	if (!q->stay_mapped)
+		return grant_ok(&q->grant, req->copy, 1);
+	page = persistent_get(q->persistent, gref);
+	if (page == NULL)
+		return false;
+	memcpy(q->descriptors + req->copy * GUEST_PAGE, page,
+	    req->parsed.nr_segments * sizeof(struct blkif_request_segment));
+	persistent_put(q->persistent, gref);
+	return true;
+}
+
 /*
- * The segments of the round's indirect requests: all descriptor pages with
- * one call, copied once, then checked.
+ * The segments of the round's indirect requests: copied once, then checked.
+ * One call copies all descriptor pages that do not stay mapped.
  */
 static void
 queue_fetch_descriptors(struct queue *q)
@@ -616,8 +634,10 @@ queue_fetch_descriptors(struct queue *q)
 		page.gref = req->parsed.descriptors;
 		page.length = (uint16_t)(req->parsed.nr_segments *
 		    sizeof(struct blkif_request_segment));
-		req->copy = grant_add(&q->grant, &page,
-		    q->descriptors + n++ * GUEST_PAGE, false);
+		req->copy = n++;
+		if (!q->stay_mapped)
+			grant_add(&q->grant, &page,
+			    q->descriptors + req->copy * GUEST_PAGE, false);
 	}
 	grant_copy(&q->grant);
 	STAILQ_CONCAT(&round, &q->round);
@@ -625,8 +645,8 @@ queue_fetch_descriptors(struct queue *q)
 		STAILQ_REMOVE_HEAD(&round, link);
 		if (req->parsed.segment == NULL) {
 			status = BLKIF_RSP_ERROR;
-			why = "its descriptors cannot be copied";
-			if (grant_ok(&q->grant, req->copy, 1))
+			why = "its descriptors cannot be fetched";
+			if (request_fetched(q, req))
 				status = request_parse_indirect(&req->parsed,
 				    (struct blkif_request_segment *)
 				    (q->descriptors + req->copy * GUEST_PAGE),

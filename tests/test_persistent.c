@@ -184,19 +184,57 @@ test_in_use_stays(void **state)
 		assert_int_equal(got(i), BLKIF_RSP_OKAY);
 }
 
-/* Pages of indirect requests stay mapped, that of their descriptors not. */
+/* All pages of indirect requests stay mapped, that of their descriptors too. */
 static void
 test_indirect(void **state)
 {
+	unsigned n;
+
 	(void)state;
 	fill(100, 64, 7);
+	for (n = 0; n < 3; n++) {
+		put_indirect(BLKIF_OP_WRITE, 64, 64, 100, 900);
+		put_indirect(BLKIF_OP_READ, 64, 64, 300, 901);
+		run();
+		assert_int_equal(got(2 * n), BLKIF_RSP_OKAY);
+		assert_int_equal(got(2 * n + 1), BLKIF_RSP_OKAY);
+		assert_memory_equal(disk + 64 * 512, guest[100], 64 * 4096);
+	}
+	assert_int_equal(copies, 0);
+	assert_int_equal(page_maps, 64 + 64 + 2);
+	assert_true(mapped[900] && mapped[901]);
+}
+
+/* Descriptors that cannot be mapped cost their own request. */
+static void
+test_bad_descriptors(void **state)
+{
+	(void)state;
+	granted[900] = 0;
+	granted[902] = 1;
 	put_indirect(BLKIF_OP_WRITE, 64, 64, 100, 900);
+	put_indirect(BLKIF_OP_READ, 64, 64, 300, 901);
+	put_indirect(BLKIF_OP_READ, 64, 64, 300, 902);
 	run();
-	assert_int_equal(got(0), BLKIF_RSP_OKAY);
-	assert_memory_equal(disk + 64 * 512, guest[100], 64 * 4096);
-	assert_int_equal(copies, 1);
-	assert_int_equal(page_maps, 64);
-	assert_false(mapped[900]);
+	assert_int_equal(got(0), BLKIF_RSP_ERROR);
+	assert_int_equal(got(2), BLKIF_RSP_ERROR);
+	assert_int_equal(got(1), BLKIF_RSP_OKAY);
+	assert_int_equal(maps, 1 + 65);
+}
+
+/* Descriptors find room even when the data then needs all of it. */
+static void
+test_descriptors_bounded(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 8; i++)
+		put_indirect(BLKIF_OP_READ, i * 128, 16, 100 + i * 16, 900 + i);
+	run();
+	for (i = 0; i < 8; i++)
+		assert_int_equal(got(i), BLKIF_RSP_OKAY);
+	assert_true(maps <= 17);
 }
 
 /* A frontend that did not say so is copied for. */
@@ -231,6 +269,8 @@ main(void)
 		S(test_bounded),
 		S(test_in_use_stays),
 		P(test_indirect),
+		P(test_bad_descriptors),
+		S(test_descriptors_bounded),
 		P(test_not_agreed),
 	};
 
