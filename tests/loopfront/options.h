@@ -38,7 +38,7 @@ struct options {
 	bool		 jump;
 	bool		 check_padding;
 	bool		 writable_grants;
-	bool		 persistent;
+	int		 persistent;	/* bool */
 	double		 grace;
 	double		 wait;
 
