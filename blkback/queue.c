@@ -537,8 +537,6 @@ request_locate(struct queue *q, struct request *req)
 	unsigned i;
 
 	req->mapped = false;
-	if (req->parsed.nr_segments == 0)
-		return true;
 	if (q->stay_mapped)
 		return request_map(q, req);
 	for (i = 0; i < req->parsed.nr_segments; i++)

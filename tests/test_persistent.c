@@ -255,6 +255,40 @@ test_not_agreed(void **state)
 	assert_int_equal(page_maps, 0);
 }
 
+/* Nor is one that says so to a queue that does not offer it. */
+static void
+test_not_offered(void **state)
+{
+	struct message_ring ring = { .order = 0, .port = 3, .gref = { 1 } };
+	char why[WHY_MAX];
+
+	(void)state;
+	queue_disconnect(&q);
+	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, true,
+	    RESUME_NO, why), 0);
+	put(BLKIF_OP_WRITE, 0, 1, 100);
+	run();
+	assert_int_equal(got(0), BLKIF_RSP_OKAY);
+	assert_int_equal(copies, 1);
+	assert_int_equal(page_maps, 0);
+}
+
+/* Neither flushes nor discards have pages. */
+static void
+test_no_pages(void **state)
+{
+	blkif_request_discard_t *r;
+
+	(void)state;
+	put(BLKIF_OP_FLUSH_DISKCACHE, 0, 0, 0);
+	r = (void *)put(BLKIF_OP_DISCARD, 0, 0, 0);
+	r->nr_sectors = 64;
+	run();
+	assert_int_equal(got(0), BLKIF_RSP_OKAY);
+	assert_int_equal(got(1), BLKIF_RSP_OKAY);
+	assert_int_equal(page_maps, 0);
+}
+
 int
 main(void)
 {
@@ -272,6 +306,8 @@ main(void)
 		P(test_bad_descriptors),
 		S(test_descriptors_bounded),
 		P(test_not_agreed),
+		T(test_not_offered),
+		P(test_no_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
