@@ -531,13 +531,16 @@ copied() {
 persistent() {
 	json=$dir/json
 	export json
+	# Where to remove what was written costs nothing.
+	shm=$(mktemp -d /dev/shm/ringback.XXXXXX) || shm=$dir
+	chmod 755 "$shm"
 	for x in raw:x86_64 raw:x86_32 qcow2:x86_64 qcow2:x86_32; do
 		driver=${x%:*} abi=${x#*:}
 		p="$driver, $abi, persistent"
-		rm -f "$dir/p.img"
+		rm -f "$shm/p.img"
 		check "$p: create" qemu-img create -q -f "$driver" \
-		    "$dir/p.img" 32M
-		check "$p: attach" persist "$driver,grants=persistent:$dir/p.img" \
+		    "$shm/p.img" 32M
+		check "$p: attach" persist "$driver,grants=persistent:$shm/p.img" \
 		    --persistent --abi "$abi" --ring-order 1
 		check "$p: both sides say so" guest_says "persistent=1"
 		mapped_once "$p, direct" 32 --bs 4k --depth 32 --ios 600
@@ -547,37 +550,38 @@ persistent() {
 		    --ios 150 --misalign 3
 		check "$p: everything reads back" guest 7 io xvdd --rw read \
 		    --bs 1m --depth 2 --verify --zeroed
-		[ "$driver" != raw ] || same_image "$p" 7 xvdd "$dir/p.img"
+		[ "$driver" != raw ] || same_image "$p" 7 xvdd "$shm/p.img"
 		check "$p: detach" rb detach guest-7 xvdd
 		check "$p: the guest let go" guest 7 released xvdd
 		nothing_left "$p: no grant is left mapped" 7
 	done
-	new_image "$dir/p.img" 16m
+	new_image "$shm/p.img" 16m
 	check "a guest without persistent grants: attach" \
-	    persist "raw,grants=persistent:$dir/p.img" --persistent=off
+	    persist "raw,grants=persistent:$shm/p.img" --persistent=off
 	copied "a guest without persistent grants"
-	new_image "$dir/p.img" 16m
+	new_image "$shm/p.img" 16m
 	check "a backend without persistent grants: attach" \
-	    persist "raw,grants=copy:$dir/p.img" --persistent
+	    persist "raw,grants=copy:$shm/p.img" --persistent
 	check "a backend without persistent grants: agreed" \
 	    guest_says "persistent=0"
 	copied "a backend without persistent grants"
 	few_mappings
+	[ "$shm" = "$dir" ] || rm -rf "$shm"
 	guest 7 set --persistent=off --abi native --ring-order 0
 }
 
 # Fewer pages than the guest uses: those that make room come back.
 few_mappings() {
-	new_image "$dir/p.img" 16m
+	new_image "$shm/p.img" 16m
 	check "16 mappings: attach" persist \
-	    "raw,memory=64k,segments=16,grants=persistent:$dir/p.img" \
+	    "raw,memory=64k,segments=16,grants=persistent:$shm/p.img" \
 	    --persistent --ring-order 1
 	job "16 mappings: I/O" --rw randrw --bs 20k --depth 16 --ios 200
 	job "16 mappings: indirect" --rw randrw --bs 64k --depth 4 --ios 60
 	guest 7 counters >"$dir/counters"
 	at_most "16 mappings, and the ring's" \
 	    "$(number mapped_now "$dir/counters")" 18
-	same_image "16 mappings" 7 xvdd "$dir/p.img"
+	same_image "16 mappings" 7 xvdd "$shm/p.img"
 	check "16 mappings: detach" rb detach guest-7 xvdd
 	nothing_left "16 mappings: nothing is left" 7
 }
