@@ -84,14 +84,14 @@ $(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,io_tap qcow2_model \
 
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
-       message page poll queue request sandbox) $(DRIVERS)
+       message page persistent poll queue request sandbox) $(DRIVERS)
 DISK_LIBS = -lxengnttab -lxenevtchn -lseccomp $(DRIVER_LIBS)
 UNIT = arena merge message poll page request ring
 TESTS += $(UNIT:%=$(O)/test_%)
 $(UNIT:%=$(O)/test_%): LIBS = -lcmocka $(DRIVER_LIBS)
 $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
     $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
-    $(O)/blkback/sandbox.o,$(DISK))
+    $(O)/blkback/persistent.o $(O)/blkback/sandbox.o,$(DISK))
 	$(LINK)
 # It compiles ring.c into itself.
 TESTS += $(O)/test_arm
@@ -103,12 +103,12 @@ $(O)/test_sandbox: LIBS = -lcmocka -lseccomp -pthread
 $(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 	$(LINK)
 # Their Xen libraries are in queue_rig.c.
-QUEUE_TESTS = $(patsubst %,$(O)/test_%,indirect queue resume)
+QUEUE_TESTS = $(patsubst %,$(O)/test_%,indirect persistent queue resume)
 TESTS += $(QUEUE_TESTS)
 $(QUEUE_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(QUEUE_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
-    $(patsubst %,$(O)/blkback/%.o,arena grant log merge queue request)
+    $(patsubst %,$(O)/blkback/%.o,arena grant log merge persistent queue request)
 	$(LINK)
 
 # ---- the supervisor ---------------------------------------------------------
@@ -250,7 +250,7 @@ LOOPFRONT_PURE = $(patsubst %,$(O)/tests/loopfront/%.o,front verify hist)
 $(O)/loopfront: LIBS = -lxenstore -pthread -lm
 $(O)/loopfront: $(LOOPFRONT_PURE) $(LOOPXEN_GUEST) \
     $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job main \
-    options report server store vbd)
+    options pool report server store vbd)
 	$(LINK)
 
 $(O)/test_loopfront: LIBS = -lcmocka -lm
@@ -259,7 +259,8 @@ $(O)/test_loopfront: $(O)/tests/test_loopfront.o $(LOOPFRONT_PURE) $(O)/ring/rin
 
 # Guests that mean harm.
 $(O)/hostile: LIBS = -lxenstore -ljansson -pthread
-$(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy indirect life main request ring view) \
+$(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy indirect life main \
+    persistent request ring view) \
     $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
 	$(LINK)
 TESTS += tests/test_hostile.sh

@@ -22,8 +22,10 @@ arena_init(struct arena *a, uint32_t bytes)
 	a->pages = bytes / PAGE_BYTES;
 	a->iov = calloc(a->pages, sizeof(*a->iov));
 	a->segment = calloc(a->pages, sizeof(*a->segment));
+	a->data = calloc(a->pages, sizeof(*a->data));
 	a->used = calloc((a->pages + 63) / 64, sizeof(*a->used));
-	if (a->iov == NULL || a->segment == NULL || a->used == NULL)
+	if (a->iov == NULL || a->segment == NULL || a->data == NULL ||
+	    a->used == NULL)
 		goto err_free;
 
 	/*
@@ -44,6 +46,7 @@ arena_init(struct arena *a, uint32_t bytes)
 	return 0;
 
 err_free:
+	free(a->data);
 	free(a->segment);
 	free(a->iov);
 	free(a->used);
@@ -57,6 +60,7 @@ arena_fini(struct arena *a)
 	assert(a->nr_used == 0);
 	if (a->base != NULL)
 		munmap(a->base, (size_t)a->pages * PAGE_BYTES);
+	free(a->data);
 	free(a->segment);
 	free(a->iov);
 	free(a->used);

@@ -9,7 +9,8 @@
  *
  * Beside each page stand one iovec and one segment.  Whoever holds n pages
  * holds their n iovecs too, which is all that an I/O over them can need, and
- * has a place for the segments of an indirect request.
+ * has a place for the segments of an indirect request.  And there stands where
+ * the data is: in that page, or, with persistent grants, in the guest's.
  */
 #ifndef BLKBACK_ARENA_H
 #define BLKBACK_ARENA_H
@@ -23,6 +24,7 @@ struct arena {
 	uint8_t      *base;
 	struct iovec *iov;	/* one per page */
 	struct segment *segment;	/* likewise */
+	uint8_t     **data;	/* likewise: where its segment begins */
 	uint64_t     *used;	/* one bit per page */
 	uint32_t      pages;
 	uint32_t      nr_used;

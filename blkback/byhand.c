@@ -150,6 +150,7 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 	v->readonly = readonly || spec.readonly;
 	v->ring_order = spec.ring_order;
 	v->segments = spec.segments;
+	v->persistent = spec.persistent;
 	snprintf(v->spec, sizeof(v->spec), "%s", text);
 	vbd_read_uuid(v);
 	if (vbd_adopt(v)) {

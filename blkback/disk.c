@@ -144,7 +144,7 @@ worker_connect_queue(struct disk *d)
 		return -ESTALE;
 	}
 	return queue_connect(&d->queue, &d->connect.ring[0], d->connect.abi,
-	    resume, d->why);
+	    d->connect.persistent, resume, d->why);
 }
 
 /*

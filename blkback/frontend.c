@@ -4,6 +4,7 @@
  * frontends write them (see frontend.h).
  *
  *   protocol                                 the ABI; absent: our own
+ *   feature-persistent                       absent: 0
  *   multi-queue-num-queues                   absent: 1
  *   ring-page-order, or else num-ring-pages  absent: 0
  *   ring-ref, or ring-ref0 ...               queue 0's, or below queue-0/
@@ -76,6 +77,19 @@ read_abi(const struct frontend_reader *r, uint32_t *abi, char why[WHY_MAX])
 	return rc;
 }
 
+/* Whoever does not say so does not have it. */
+static int
+read_persistent(const struct frontend_reader *r, uint32_t *persistent,
+    char why[WHY_MAX])
+{
+	int rc;
+
+	rc = read_number(r, "feature-persistent", 0, 1, persistent, why);
+	if (rc == -ENOENT)
+		*persistent = 0;
+	return rc == -ENOENT ? 0 : rc;
+}
+
 static int
 read_order(const struct frontend_reader *r, unsigned max_order,
     uint32_t *order, char why[WHY_MAX])
@@ -143,7 +157,7 @@ queue_prefix(const struct frontend_reader *r, bool counted)
 
 int
 frontend_read(const struct frontend_reader *r, unsigned max_order,
-    struct message_connect *c, char why[WHY_MAX])
+    bool persistent, struct message_connect *c, char why[WHY_MAX])
 {
 	char node[VALUE_MAX];
 	const char *queue;
@@ -157,7 +171,12 @@ frontend_read(const struct frontend_reader *r, unsigned max_order,
 	queue = queue_prefix(r, rc == 0);
 	c->nr_queues = 1;
 
-	rc = read_abi(r, &c->abi, why);
+	if (persistent)
+		rc = read_persistent(r, &c->persistent, why);
+	else
+		rc = 0;
+	if (rc == 0)
+		rc = read_abi(r, &c->abi, why);
 	if (rc == 0)
 		rc = read_order(r, max_order, &c->ring[0].order, why);
 	if (rc == 0)
@@ -174,7 +193,8 @@ frontend_same(const struct message_connect *a, const struct message_connect *b)
 {
 	uint32_t i, pages;
 
-	if (a->abi != b->abi || a->nr_queues != b->nr_queues)
+	if (a->abi != b->abi || a->nr_queues != b->nr_queues ||
+	    a->persistent != b->persistent)
 		return false;
 	for (i = 0; i < a->nr_queues && i < MAX_QUEUES; i++) {
 		if (a->ring[i].order != b->ring[i].order ||

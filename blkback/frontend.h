@@ -24,11 +24,11 @@ struct frontend_reader {
 };
 
 /*
- * Fill 'c' from the nodes.  'max_order' is what was offered.  0, or -errno
+ * Fill 'c' from the nodes.  'max_order' and 'persistent' are what was offered.  0, or -errno
  * with 'why' naming the node, its value and what is allowed.
  */
 int frontend_read(const struct frontend_reader *r, unsigned max_order,
-        struct message_connect *c, char why[WHY_MAX]);
+        bool persistent, struct message_connect *c, char why[WHY_MAX]);
 
 /* Do both name the same ring? */
 bool frontend_same(const struct message_connect *a,

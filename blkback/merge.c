@@ -18,7 +18,7 @@ vector_append(const struct merger *m, const struct request *req,
 	unsigned i;
 
 	for (i = 0; i < req->parsed.nr_segments; i++) {
-		uint8_t *p = arena_page(m->arena, req->page + i) + s[i].offset;
+		uint8_t *p = m->arena->data[req->page + i];
 
 		if (n > 0 && (uint8_t *)start[n - 1].iov_base +
 		    start[n - 1].iov_len == p) {

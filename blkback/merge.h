@@ -28,6 +28,7 @@ struct request {
 	struct page_slot      *slot;	/* our copy of what the guest sent */
 	uint32_t               page;	/* first of nr_segments in the arena */
 	unsigned               copy;	/* first segment in the grant copy */
+	bool                   mapped;	/* its segments are persistent */
 	int16_t                status;	/* BLKIF_RSP_*, once answered */
 	const char            *step;	/* of its plan: the one under way */
 	uint64_t               taken_ns;
@@ -50,7 +51,8 @@ struct merger {
 };
 
 /*
- * Take a read or write whose pages (and, for a write, data) are in the arena.
+ * Take a read or write whose data the arena tells the place of (and, for a
+ * write, has).
  * m->done() runs once, later, from channel_reap().
  */
 void merge_add(struct merger *m, struct request *req);

@@ -28,7 +28,7 @@ connect_ok(const struct message_connect *c)
 	uint32_t i;
 
 	if (c->abi > RING_ABI_X86_32 || c->nr_queues < 1 ||
-	    c->nr_queues > MAX_QUEUES)
+	    c->nr_queues > MAX_QUEUES || c->persistent > 1)
 		return false;
 	for (i = 0; i < c->nr_queues; i++)
 		if (c->ring[i].order > RING_MAX_ORDER)

@@ -115,6 +115,7 @@ struct message_ring {
 struct message_connect {
 	uint32_t            abi;		/* enum ring_abi */
 	uint32_t            nr_queues;		/* 1 ... MAX_QUEUES */
+	uint32_t            persistent;		/* bool: of both sides */
 	struct message_ring ring[MAX_QUEUES];
 };
 

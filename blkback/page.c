@@ -200,7 +200,8 @@ page_same_connection(const struct page *page, const struct message_connect *c)
 	const struct page_queue *q;
 	uint32_t i;
 
-	if (page->header.abi != c->abi)
+	if (page->header.abi != c->abi ||
+	    page->header.persistent != c->persistent)
 		return false;
 	for (i = 0; i < c->nr_queues; i++) {
 		q = &page->queue[i];
@@ -238,5 +239,6 @@ page_connect(struct page *page, const struct message_connect *c,
 		q->port = c->ring[i].port;
 	}
 	page->header.abi = c->abi;
+	page->header.persistent = c->persistent;
 	page->header.generation = generation;
 }

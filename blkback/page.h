@@ -32,7 +32,7 @@
 #include "ring/ring.h"
 
 #define PAGE_MAGIC  "RINGBACK"
-#define PAGE_LAYOUT 3u		/* changes with any change of what follows */
+#define PAGE_LAYOUT 4u		/* changes with any change of what follows */
 
 enum page_slot_state { PAGE_SLOT_FREE, PAGE_SLOT_TAKEN, PAGE_SLOT_ANSWERED };
 
@@ -127,6 +127,7 @@ struct page_header {
 	uint32_t generation;		/* of the connect; 0: never connected */
 	uint32_t connected;		/* bool */
 	uint32_t abi;			/* enum ring_abi */
+	uint32_t persistent;		/* bool */
 	int32_t  pid;			/* of the disk process */
 	char     uuid[UUID_MAX];
 	char     backend[BACKEND_PATH_MAX];

@@ -30,6 +30,28 @@ clock_ns(void)
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
+/* What reaches the guest's memory. */
+static int
+open_grants(struct queue *q, uint16_t domid, const struct disk_spec *spec,
+    char why[WHY_MAX])
+{
+	int rc = grant_open(&q->grant, domid, q->arena.pages);
+
+	if (rc < 0) {
+		snprintf(why, WHY_MAX, "cannot open the grant device: %s; "
+		    "is this a Xen domain with the xen-gntdev module?",
+		    strerror(-rc));
+		return rc;
+	}
+	if (spec->persistent)
+		rc = persistent_open(&q->persistent, q->grant.handle, domid,
+		    q->arena.pages);
+	if (rc < 0)
+		snprintf(why, WHY_MAX, "no memory for persistent grants; use "
+		    "grants=copy");
+	return rc;
+}
+
 int
 queue_open(struct queue *q, struct image *img, uint16_t domid,
     const struct disk_spec *spec, struct page_queue *page, char why[WHY_MAX])
@@ -53,13 +75,9 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 		rc = -ENOMEM;
 		goto err;
 	}
-	rc = grant_open(&q->grant, domid, q->arena.pages);
-	if (rc < 0) {
-		snprintf(why, WHY_MAX, "cannot open the grant device: %s; "
-		    "is this a Xen domain with the xen-gntdev module?",
-		    strerror(-rc));
+	rc = open_grants(q, domid, spec, why);
+	if (rc < 0)
 		goto err;
-	}
 	q->evtchn = xenevtchn_open(NULL, 0);
 	if (q->evtchn == NULL) {
 		rc = errno != 0 ? -errno : -ENODEV;
@@ -101,6 +119,7 @@ queue_close(struct queue *q)
 	channel_close(q->channel);
 	if (q->evtchn != NULL)
 		xenevtchn_close(q->evtchn);
+	persistent_close(q->persistent);
 	grant_close(&q->grant);
 	free(q->descriptors);
 	free(q->reqs);
@@ -279,10 +298,12 @@ queue_attach(struct queue *q, const struct message_ring *ring,
 
 int
 queue_connect(struct queue *q, const struct message_ring *ring,
-    enum ring_abi abi, enum resume_mode resume, char why[WHY_MAX])
+    enum ring_abi abi, bool persistent, enum resume_mode resume,
+    char why[WHY_MAX])
 {
 	int rc;
 
+	q->stay_mapped = persistent && q->persistent != NULL;
 	rc = grant_map_ring(&q->grant, ring, &q->shared);
 	if (rc < 0) {
 		q->shared = NULL;
@@ -321,6 +342,8 @@ queue_disconnect(struct queue *q)
 	if (q->shared == NULL)
 		return;
 	assert(queue_idle(q));
+	if (q->persistent != NULL)
+		persistent_clear(q->persistent);
 	unbind_port(q);
 	unmap_ring(q);
 }
@@ -380,6 +403,7 @@ request_admit(struct queue *q, struct request *req)
 	int16_t status;
 
 	req->taken_ns = q->now_ns;
+	req->mapped = false;
 	status = request_parse(&req->parsed, wire, &q->limits, &why);
 	req->step = req->parsed.plan;
 	if (status == BLKIF_RSP_OKAY && !q->refuse) {
@@ -471,10 +495,56 @@ queue_take(struct queue *q)
 	return found;
 }
 
+/* Has write data to be copied for it? */
 static bool
 carries_data_in(const struct request *req)
 {
-	return req->parsed.op != PAGE_READ && req->parsed.nr_segments > 0;
+	return req->parsed.op != PAGE_READ && req->parsed.nr_segments > 0 &&
+	    !req->mapped;
+}
+
+static void
+request_unmap(struct queue *q, struct request *req, unsigned n)
+{
+	while (n-- > 0)
+		persistent_put(q->persistent, req->parsed.segment[n].gref);
+	req->mapped = false;
+}
+
+/* The guest's own pages for its data.  False: one cannot be mapped. */
+static bool
+request_map(struct queue *q, struct request *req)
+{
+	const struct segment *s = req->parsed.segment;
+	uint8_t *page;
+	unsigned i;
+
+	for (i = 0; i < req->parsed.nr_segments; i++) {
+		page = persistent_get(q->persistent, s[i].gref);
+		if (page == NULL) {
+			request_unmap(q, req, i);
+			return false;
+		}
+		q->arena.data[req->page + i] = page + s[i].offset;
+	}
+	req->mapped = true;
+	return true;
+}
+
+/* Where its data is going to be.  False: that failed. */
+static bool
+request_locate(struct queue *q, struct request *req)
+{
+	const struct segment *s = req->parsed.segment;
+	unsigned i;
+
+	req->mapped = false;
+	if (q->stay_mapped)
+		return request_map(q, req);
+	for (i = 0; i < req->parsed.nr_segments; i++)
+		q->arena.data[req->page + i] =
+		    arena_page(&q->arena, req->page + i) + s[i].offset;
+	return true;
 }
 
 /* Gather the segments of one request for a grant copy. */
@@ -486,8 +556,7 @@ request_gather(struct queue *q, struct request *req, bool to_guest)
 
 	req->copy = q->grant.nr;
 	for (i = 0; i < req->parsed.nr_segments; i++) {
-		n = grant_add(&q->grant, &s[i],
-		    arena_page(&q->arena, req->page + i) + s[i].offset,
+		n = grant_add(&q->grant, &s[i], q->arena.data[req->page + i],
 		    to_guest);
 		assert(n == req->copy + i);
 	}
@@ -526,9 +595,27 @@ request_step(struct queue *q, struct request *req)
 	}
 }
 
+/* A private copy of the descriptors of a request.  False: they have no page. */
+static bool
+request_fetched(struct queue *q, const struct request *req)
+{
+	uint32_t gref = req->parsed.descriptors;
+	const uint8_t *page;
+
+	if (!q->stay_mapped)
+		return grant_ok(&q->grant, req->copy, 1);
+	page = persistent_get(q->persistent, gref);
+	if (page == NULL)
+		return false;
+	memcpy(q->descriptors + req->copy * DESCRIPTOR_BYTES, page,
+	    req->parsed.nr_segments * sizeof(struct blkif_request_segment));
+	persistent_put(q->persistent, gref);
+	return true;
+}
+
 /*
- * The segments of the round's indirect requests: all descriptor pages with
- * one call, copied once, then checked.
+ * The segments of the round's indirect requests: copied once, then checked.
+ * One call copies all descriptor pages that do not stay mapped.
  */
 static void
 queue_fetch_descriptors(struct queue *q)
@@ -547,8 +634,10 @@ queue_fetch_descriptors(struct queue *q)
 		page.gref = req->parsed.descriptors;
 		page.length = (uint16_t)(req->parsed.nr_segments *
 		    sizeof(struct blkif_request_segment));
-		req->copy = grant_add(&q->grant, &page,
-		    q->descriptors + n++ * DESCRIPTOR_BYTES, false);
+		req->copy = n++;
+		if (!q->stay_mapped)
+			grant_add(&q->grant, &page, q->descriptors +
+			    req->copy * DESCRIPTOR_BYTES, false);
 	}
 	grant_copy(&q->grant);
 	STAILQ_CONCAT(&round, &q->round);
@@ -556,8 +645,8 @@ queue_fetch_descriptors(struct queue *q)
 		STAILQ_REMOVE_HEAD(&round, link);
 		if (req->parsed.segment == NULL) {
 			status = BLKIF_RSP_ERROR;
-			why = "its descriptors cannot be copied";
-			if (grant_ok(&q->grant, req->copy, 1))
+			why = "its descriptors cannot be fetched";
+			if (request_fetched(q, req))
 				status = request_parse_indirect(&req->parsed,
 				    (struct blkif_request_segment *)
 				    (q->descriptors + req->copy *
@@ -573,6 +662,26 @@ queue_fetch_descriptors(struct queue *q)
 	}
 }
 
+static void
+queue_locate(struct queue *q)
+{
+	struct request_list round = STAILQ_HEAD_INITIALIZER(round);
+	struct request *req;
+
+	STAILQ_CONCAT(&round, &q->round);
+	while ((req = STAILQ_FIRST(&round)) != NULL) {
+		STAILQ_REMOVE_HEAD(&round, link);
+		if (request_locate(q, req)) {
+			STAILQ_INSERT_TAIL(&q->round, req, link);
+			continue;
+		}
+		q->page->stats.reqs_failed++;
+		log_guest(&q->log, "cannot map a page: first grant %u of %u",
+		    req->parsed.segment[0].gref, req->parsed.nr_segments);
+		request_end(req, BLKIF_RSP_ERROR, q);
+	}
+}
+
 /* Fetch the write data of the round, merge, hand it all to the driver. */
 static void
 queue_start(struct queue *q)
@@ -582,6 +691,7 @@ queue_start(struct queue *q)
 	if (q->nr_descriptors > 0)
 		queue_fetch_descriptors(q);
 	q->nr_descriptors = 0;
+	queue_locate(q);
 	grant_reset(&q->grant);
 	STAILQ_FOREACH(req, &q->round, link)
 		if (carries_data_in(req))
@@ -696,6 +806,14 @@ stats_answered(struct queue *q, const struct request *req)
 		s->wait_max_ns[op] = wait;
 }
 
+/* Has read data to be copied for it? */
+static bool
+carries_data_out(const struct request *req)
+{
+	return req->parsed.op == PAGE_READ && !req->mapped &&
+	    req->status == BLKIF_RSP_OKAY;
+}
+
 /* Read data of the round to the guest, with one call. */
 static void
 queue_copy_out(struct queue *q)
@@ -704,13 +822,11 @@ queue_copy_out(struct queue *q)
 
 	grant_reset(&q->grant);
 	STAILQ_FOREACH(req, &q->done, link)
-		if (req->parsed.op == PAGE_READ &&
-		    req->status == BLKIF_RSP_OKAY)
+		if (carries_data_out(req))
 			request_gather(q, req, true);
 	grant_copy(&q->grant);
 	STAILQ_FOREACH(req, &q->done, link)
-		if (req->parsed.op == PAGE_READ &&
-		    req->status == BLKIF_RSP_OKAY && !request_copied(q, req))
+		if (carries_data_out(req) && !request_copied(q, req))
 			req->status = BLKIF_RSP_ERROR;
 }
 
@@ -747,6 +863,8 @@ queue_answer(struct queue *q)
 		STAILQ_REMOVE_HEAD(&q->done, link);
 		atomic_store_explicit(&req->slot->state, PAGE_SLOT_FREE,
 		    memory_order_release);
+		if (req->mapped)
+			request_unmap(q, req, req->parsed.nr_segments);
 		if (req->parsed.nr_segments > 0)
 			arena_give(&q->arena, req->page,
 			    req->parsed.nr_segments);

@@ -28,6 +28,7 @@
 #include "blkback/log.h"
 #include "blkback/merge.h"
 #include "blkback/page.h"
+#include "blkback/persistent.h"
 #include "blkback/request.h"
 #include "ring/ring.h"
 
@@ -35,6 +36,7 @@ struct queue {
 	/* From queue_open() to queue_close(). */
 	struct arena          arena;
 	struct grant          grant;
+	struct persistent    *persistent;	/* NULL: not offered */
 	xenevtchn_handle     *evtchn;
 	struct channel       *channel;	/* owned */
 	struct request       *reqs;	/* RING_MAX_SLOTS of them */
@@ -53,6 +55,7 @@ struct queue {
 	unsigned              order;
 	int                   port;	/* ours, bound; -1 */
 	bool                  masked;	/* we hold an event of it */
+	bool                  stay_mapped;	/* the guest's pages */
 	bool                  draining;	/* take nothing more */
 	bool                  refuse;	/* RESUME_FAIL: ERROR for everything */
 	const char           *broken;	/* why nothing more is taken, or NULL */
@@ -81,13 +84,14 @@ int  queue_open(struct queue *q, struct image *img, uint16_t domid,
 void queue_close(struct queue *q);
 
 /*
- * Map the ring, bind the port.  With a 'resume' other than RESUME_NO go on as
+ * Map the ring, bind the port.  'persistent': both sides offered it.  With a 'resume' other than RESUME_NO go on as
  * the page says instead of where the frontend says: the rest of page.h's
  * promise.  On failure nothing is mapped or bound; -ESTALE when the page
  * contradicts itself.
  */
 int  queue_connect(struct queue *q, const struct message_ring *ring,
-         enum ring_abi abi, enum resume_mode resume, char why[WHY_MAX]);
+         enum ring_abi abi, bool persistent, enum resume_mode resume,
+         char why[WHY_MAX]);
 
 /* Unmap, unbind.  Only when queue_idle(); fine when not connected. */
 void queue_disconnect(struct queue *q);

@@ -78,6 +78,12 @@ set_segments(struct disk_spec *spec, uint32_t value)
 }
 
 static void
+set_grants(struct disk_spec *spec, uint32_t value)
+{
+	spec->persistent = value != 0;
+}
+
+static void
 set_readonly(struct disk_spec *spec, uint32_t value)
 {
 	spec->readonly = value != 0;
@@ -117,7 +123,7 @@ static const struct word poll_words[] = {
 static const struct word grants_words[] = {
 	{ "copy",             0,                true },
 	{ "auto",             0,                false },
-	{ "persistent",       0,                false },
+	{ "persistent",       1,                true },
 	{ NULL,               0,                false },
 };
 static const struct word discard_words[] = {
@@ -157,7 +163,8 @@ static const struct option options[] = {
 	{ .name = "merge", .use = "0 (off) to 1M",
 	  .number = true, .suffix = true, .min = 0, .max = SPEC_MERGE,
 	  .set = set_merge },
-	{ .name = "grants", .use = "copy", .words = grants_words },
+	{ .name = "grants", .use = "copy or persistent",
+	  .words = grants_words, .set = set_grants },
 	{ .name = "ring-order", .use = "0 to 4",
 	  .number = true, .min = 0, .max = RING_MAX_ORDER,
 	  .set = set_ring_order },

@@ -42,6 +42,7 @@ struct disk_spec {
 	uint8_t         ring_order;	/* largest offered, 0 ... 4 */
 	uint16_t        segments;	/* of the largest request offered */
 	enum on_error   on_error;
+	bool            persistent;	/* grants=persistent */
 	bool            readonly;
 	bool            discard;	/* discard=unmap */
 };

@@ -279,6 +279,7 @@ configure(struct vbd *v)
 	v->bad_spec[0] = '\0';
 	v->ring_order = RING_MAX_ORDER;
 	v->segments = SPEC_SEGMENTS_MIN;
+	v->persistent = false;
 	rc = read_node(v, "params", v->spec, sizeof(v->spec));
 	if (rc == -E2BIG) {
 		v->spec[0] = '\0';
@@ -293,6 +294,7 @@ configure(struct vbd *v)
 		v->bad_spec[0] = '\0';
 		v->ring_order = spec.ring_order;
 		v->segments = spec.segments;
+		v->persistent = spec.persistent;
 		v->readonly |= spec.readonly;
 	}
 	vbd_read_uuid(v);
@@ -439,7 +441,7 @@ vbd_read_ring(struct vbd *v, struct message_connect *c, char why[WHY_MAX])
 {
 	struct reader r = { { read_guest }, v };
 
-	return frontend_read(&r.r, v->ring_order, c, why);
+	return frontend_read(&r.r, v->ring_order, v->persistent, c, why);
 }
 
 static void
@@ -500,7 +502,6 @@ set_state(struct vbd *v, enum xenbus_state state)
 /*
  * What a frontend may read as soon as it sees InitWait, or even before.  The
  * image may not be open yet, but all that depends on it is read at Connected.
- * No persistent grants: the node is absent, which is how "no" is said.
  */
 static int
 offer(struct vbd *v)
@@ -525,6 +526,7 @@ offer(struct vbd *v)
 
 	xenstore_add_number(&u, "max-ring-page-order", v->ring_order);
 	xenstore_add_number(&u, "max-ring-pages", 1u << v->ring_order);
+	xenstore_add_number(&u, "feature-persistent", v->persistent);
 	if (v->segments > SPEC_SEGMENTS_MIN)
 		xenstore_add_number(&u, "feature-max-indirect-segments",
 		    v->segments);

@@ -39,6 +39,7 @@ struct vbd {
 	bool     discard;		/* the toolstack allows it */
 	unsigned ring_order;		/* offered */
 	unsigned segments;		/* likewise */
+	bool persistent;		/* likewise: grants */
 	char     bad_spec[WHY_MAX];	/* why it cannot be used, or "" */
 
 	/* How things stood at the last step. */

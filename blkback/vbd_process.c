@@ -379,6 +379,7 @@ read_page(struct vbd *v)
 		v->generation = page->header.generation;
 		v->ring.abi = page->header.abi;
 		v->ring.nr_queues = 1;
+		v->ring.persistent = page->header.persistent == 1;
 		v->ring.ring[0].order = page->queue[0].order;
 		v->ring.ring[0].port = page->queue[0].port;
 		memcpy(v->ring.ring[0].gref, page->queue[0].gref,

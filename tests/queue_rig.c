@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -18,7 +19,8 @@ _Alignas(4096) uint8_t ring_pages[RING_MAX_PAGES][4096];
 _Alignas(4096) uint8_t guest[GUEST_PAGES][4096];
 uint8_t granted[GUEST_PAGES];	/* 0 no, 1 read-only, 2 writable */
 bool copy_call_fails;
-unsigned copies, notifies, unmasks, maps;
+unsigned copies, notifies, unmasks, maps, page_maps;
+bool mapped[GUEST_PAGES];
 static unsigned binds;
 int pending_port;
 
@@ -58,12 +60,35 @@ xengnttab_map_domain_grant_refs(xengnttab_handle *h, uint32_t count,
 	return ring_pages;
 }
 
+void *
+xengnttab_map_grant_ref(xengnttab_handle *h, uint32_t domid, uint32_t ref,
+    int prot)
+{
+	(void)h;
+	assert_int_equal(prot, PROT_READ | PROT_WRITE);
+	page_maps++;
+	if (domid != 7 || ref >= GUEST_PAGES || granted[ref] < 2) {
+		errno = EINVAL;
+		return NULL;
+	}
+	assert_false(mapped[ref]);
+	mapped[ref] = true;
+	maps++;
+	return guest[ref];
+}
+
 int
 xengnttab_unmap(xengnttab_handle *h, void *start, uint32_t count)
 {
+	size_t ref = (size_t)((uint8_t *)start - guest[0]) / 4096;
+
 	(void)h;
-	assert_ptr_equal(start, ring_pages);
 	maps -= count;
+	if (start == ring_pages)
+		return 0;
+	assert_int_equal(count, 1);
+	assert_true(ref < GUEST_PAGES && mapped[ref]);
+	mapped[ref] = false;
 	return 0;
 }
 
@@ -275,9 +300,10 @@ struct queue q;
 uint32_t rsp_cons;
 
 int
-connect_queue(uint32_t memory, unsigned ring_order)
+connect_queue(uint32_t memory, unsigned ring_order, bool persistent)
 {
 	struct disk_spec spec = { .memory = memory, .merge = 1 << 20,
+	    .persistent = persistent,
 	    .segments = memory < 1 << 20 ? memory / 4096 : 256 };
 	struct message_ring ring = { .order = ring_order, .port = 3 };
 	char why[WHY_MAX];
@@ -287,7 +313,7 @@ connect_queue(uint32_t memory, unsigned ring_order)
 	memset(ring_pages, 0, sizeof(ring_pages));
 	memset(granted, 2, sizeof(granted));
 	*req_event = *rsp_event = 1;
-	copies = notifies = unmasks = nr_ios = rsp_cons = 0;
+	copies = notifies = unmasks = nr_ios = rsp_cons = page_maps = 0;
 	fail_nth = 0;
 	copy_call_fails = hold = false;
 	memset(order, 0, sizeof(order));
@@ -300,7 +326,7 @@ connect_queue(uint32_t memory, unsigned ring_order)
 	assert_int_equal(queue_open(&q, &image, 7, &spec, &page.queue[0], why),
 	    0);
 	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64,
-	    RESUME_NO, why), 0);
+	    persistent, RESUME_NO, why), 0);
 	return 0;
 }
 
@@ -308,7 +334,7 @@ int
 setup(void **state)
 {
 	(void)state;
-	return connect_queue(8 << 20, 0);
+	return connect_queue(8 << 20, 0, false);
 }
 
 int

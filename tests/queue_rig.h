@@ -21,6 +21,8 @@ extern uint8_t guest[GUEST_PAGES][4096];
 extern uint8_t granted[GUEST_PAGES];	/* 0 no, 1 read-only, 2 writable */
 extern bool copy_call_fails;
 extern unsigned copies, notifies, unmasks, maps;
+extern unsigned page_maps;		/* calls that map one page */
+extern bool mapped[GUEST_PAGES];
 extern int pending_port;
 extern uint32_t *const req_prod, *const req_event;
 extern uint32_t *const rsp_prod, *const rsp_event;
@@ -46,7 +48,7 @@ int  setup(void **state);
 int  teardown(void **state);
 
 /* Everything from the beginning, with an arena and a ring of that size. */
-int  connect_queue(uint32_t memory, unsigned ring_order);
+int  connect_queue(uint32_t memory, unsigned ring_order, bool persistent);
 
 blkif_request_t *slot(uint32_t index);
 

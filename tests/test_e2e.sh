@@ -6,6 +6,8 @@
 #
 # loopfront knows what every sector must contain; here the image is compared
 # with that as well, from outside.
+#
+# PARTS="matrix figures": only those.
 set -u
 . tests/machine.sh
 
@@ -531,8 +533,6 @@ figures() {
 	nothing_left "nothing is left after measuring" 7
 }
 
-machine_start
-guest_start 7 || exit 1
 # A guest that comes, works, reconnects as others would, and goes.
 short_life() {
 	"$O/loopfront" run --domid 9 --name brief --vdev xvda --reconnect 14 \
@@ -583,8 +583,126 @@ space_runs_out() {
 	nothing_left "nothing is left of it" 7
 }
 
+# ---- persistent grants -----------------------------------------------------------
+
+# persist SPEC [OPTIONS]: attach it to a guest that connects like that
+persist() {
+	spec=$1
+	shift
+	! guest 7 list | grep -q disk=xvdd || guest 7 forget xvdd
+	guest 7 set "$@" --check-padding &&
+	    rb attach guest-7 xvdd "$spec"
+}
+
+# guest_says TEXT: of the disk, in its list
+guest_says() {
+	guest 7 list | grep "disk=xvdd .*$1"
+}
+
+# exactly WHAT KEY NUMBER: of the last job
+exactly() {
+	is=$(number "$2" "$dir/json")
+	if [ "$is" = "$3" ]; then
+		ok "$1: $2 $is"
+	else
+		bad "$1: $2 ${is:-nothing}, not $3" "$(cat "$dir/json")"
+	fi
+}
+
+# job NAME OPTIONS: verified I/O, its result in $dir/json
+job() {
+	what=$1
+	shift
+	check "$what" sh -c '"$0" to "$@" --verify --zeroed --json >"$json"' \
+	    "$O/loopfront" "$dir/guest-7.sock" io xvdd "$@"
+}
+
+# Everything is mapped once.  As many pages as can be in flight are in use from
+# the first moment on, so that the second round finds them all.
+mapped_once() {
+	mode=$1 pages=$2
+	shift 2
+	job "$mode: warm up" --rw randrw --mix 40 "$@"
+	exactly "$mode: warm up" maps "$pages"
+	job "$mode: I/O" --rw randrw --mix 60 "$@"
+	for counter in maps mapped_pages unmaps copy_calls copy_errors; do
+		exactly "$mode" $counter 0
+	done
+}
+
+# Agreed by one side only: every segment is copied, none is mapped.
+copied() {
+	mode=$1
+	job "$mode: I/O" --rw randrw --bs 4k --depth 8 --ios 200
+	exactly "$mode" copy_segments 200
+	exactly "$mode" maps 0
+	check "$mode: detach" rb detach guest-7 xvdd
+	nothing_left "$mode: nothing is left" 7
+}
+
+persistent() {
+	json=$dir/json
+	export json
+	# Where to remove what was written costs nothing.
+	shm=$(mktemp -d /dev/shm/ringback.XXXXXX) || shm=$dir
+	chmod 755 "$shm"
+	for x in raw:x86_64 raw:x86_32 qcow2:x86_64 qcow2:x86_32; do
+		driver=${x%:*} abi=${x#*:}
+		p="$driver, $abi, persistent"
+		rm -f "$shm/p.img"
+		check "$p: create" qemu-img create -q -f "$driver" \
+		    "$shm/p.img" 32M
+		check "$p: attach" persist "$driver,grants=persistent:$shm/p.img" \
+		    --persistent --abi "$abi" --ring-order 1
+		check "$p: both sides say so" guest_says "persistent=1"
+		mapped_once "$p, direct" 32 --bs 4k --depth 32 --ios 600
+		mapped_once "$p, indirect" $((4 * 33 - 32)) --bs 128k --depth 4 \
+		    --ios 80
+		job "$p: every kind" --rw randrw --bs 44k --depth 16 \
+		    --ios 150 --misalign 3
+		check "$p: everything reads back" guest 7 io xvdd --rw read \
+		    --bs 1m --depth 2 --verify --zeroed
+		[ "$driver" != raw ] || same_image "$p" 7 xvdd "$shm/p.img"
+		check "$p: detach" rb detach guest-7 xvdd
+		check "$p: the guest let go" guest 7 released xvdd
+		nothing_left "$p: no grant is left mapped" 7
+	done
+	new_image "$shm/p.img" 16m
+	check "a guest without persistent grants: attach" \
+	    persist "raw,grants=persistent:$shm/p.img" --persistent=off
+	copied "a guest without persistent grants"
+	new_image "$shm/p.img" 16m
+	check "a backend without persistent grants: attach" \
+	    persist "raw,grants=copy:$shm/p.img" --persistent
+	check "a backend without persistent grants: agreed" \
+	    guest_says "persistent=0"
+	copied "a backend without persistent grants"
+	few_mappings
+	[ "$shm" = "$dir" ] || rm -rf "$shm"
+	guest 7 set --persistent=off --abi native --ring-order 0
+}
+
+# Fewer pages than the guest uses: those that make room come back.
+few_mappings() {
+	new_image "$shm/p.img" 16m
+	check "16 mappings: attach" persist \
+	    "raw,memory=64k,segments=16,grants=persistent:$shm/p.img" \
+	    --persistent --ring-order 1
+	job "16 mappings: I/O" --rw randrw --bs 20k --depth 16 --ios 200
+	job "16 mappings: indirect" --rw randrw --bs 64k --depth 4 --ios 60
+	guest 7 counters >"$dir/counters"
+	at_most "16 mappings, and the ring's" \
+	    "$(number mapped_now "$dir/counters")" 18
+	same_image "16 mappings" 7 xvdd "$shm/p.img"
+	check "16 mappings: detach" rb detach guest-7 xvdd
+	nothing_left "16 mappings: nothing is left" 7
+}
+
+machine_start
+guest_start 7 || exit 1
+
 # PARTS="indirect ...": only those.
-for part in ${PARTS-matrix refusals indirect detach_in_use daemon_restarts disk_process_dies
+for part in ${PARTS-matrix refusals indirect persistent detach_in_use daemon_restarts disk_process_dies
     guest_dies short_life storage_fails space_runs_out side_by_side as_xl
     figures}; do
 	if ! guest 7 list >/dev/null || ! kill -0 "$daemon"; then

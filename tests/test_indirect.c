@@ -33,7 +33,7 @@ static void
 restart(uint32_t memory, unsigned ring_order)
 {
 	teardown(NULL);
-	connect_queue(memory, ring_order);
+	connect_queue(memory, ring_order, false);
 }
 
 static void

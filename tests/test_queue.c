@@ -117,7 +117,7 @@ test_sweep(void **state)
 	(void)state;
 	for (nth = 1; ; nth++) {
 		teardown(NULL);
-		connect_queue(8 << 20, 0);
+		connect_queue(8 << 20, 0, false);
 		fail_op = IO_WRITE;
 		fail_nth = nth;
 		for (i = 0; i < 8; i++)
@@ -375,7 +375,7 @@ test_small_arena(void **state)
 
 	(void)state;
 	teardown(NULL);
-	connect_queue(16 * 4096, 1);
+	connect_queue(16 * 4096, 1, false);
 	fill(100, 11, 7);
 	for (i = 0; i < 64; i++)
 		put(BLKIF_OP_WRITE, i * 88, 11, 100);
@@ -481,18 +481,18 @@ test_connect_fails(void **state)
 
 	(void)state;
 	queue_disconnect(&q);
-	assert_true(queue_connect(&q, &ring, RING_ABI_NATIVE, RESUME_NO,
+	assert_true(queue_connect(&q, &ring, RING_ABI_NATIVE, false, RESUME_NO,
 	    why) < 0);
 	assert_non_null(strstr(why, "map the ring"));
 	ring.gref[0] = 1;
 	ring.port = 0;
-	assert_true(queue_connect(&q, &ring, RING_ABI_NATIVE, RESUME_NO,
+	assert_true(queue_connect(&q, &ring, RING_ABI_NATIVE, false, RESUME_NO,
 	    why) < 0);
 	assert_non_null(strstr(why, "event channel"));
 	assert_int_equal(maps, 0);
 	*req_prod = 500;
 	ring.port = 3;
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_NATIVE, RESUME_NO,
+	assert_int_equal(queue_connect(&q, &ring, RING_ABI_NATIVE, false, RESUME_NO,
 	    why),
 	    -EPROTO);
 	assert_int_equal(maps, 0);

@@ -65,7 +65,7 @@ list_says() {
 	rb list | grep -q "$1"
 }
 
-# fresh ORDER SPEC [ABI [SEGMENTS]]: a disk on a new image, connected with a
+# fresh ORDER SPEC [ABI [SEGMENTS [on]]]: a disk on a new image, connected with a
 # ring of that order
 fresh() {
 	new_image "$dir/a.img" 16m
@@ -73,7 +73,7 @@ fresh() {
 	guest 7 forget xvda 2>/dev/null
 	# A death leaves its holds to Xen, which frees them a moment later.
 	guest 7 set --ring-order "$1" --abi "${3-native}" --check-padding \
-	    --grace 2 --segments "${4-32}"
+	    --grace 2 --segments "${4-32}" --persistent="${5-off}"
 	check "attach, ring order $1" rb attach guest-7 xvda "$2"
 }
 
@@ -242,6 +242,41 @@ random() {
 	same_image "kills at any time, 1m"
 	gone "kills at any time, 1m"
 	at_least "random kills" "$total" 20
+}
+
+# ---- pages that stay mapped ------------------------------------------------------
+
+# since COUNTER: how much it has grown
+since() {
+	guest 7 counters >"$dir/now"
+	echo $(($(number "$1" "$dir/now") - $(number "$1" "$dir/then")))
+}
+
+# A successor knows of no page of its predecessor's: it maps what it needs,
+# and what was in flight as well.
+persistent_dies() {
+	fresh 2 "raw,grants=persistent:$dir/a.img" x86_32 32 on
+	guest 7 counters >"$dir/then"
+	check "persistent: 64 pages of writes" guest 7 io xvda --rw write \
+	    --bs 4k --depth 64 --verify --zeroed
+	at_least "persistent: pages mapped" "$(since mapped_pages)" 64
+	guest 7 counters >"$dir/then"
+	kill -KILL "$(pid_of)"
+	check "persistent: after a death" guest 7 io xvda --rw randrw \
+	    --bs 4k --depth 64 --ios 1000 --verify --zeroed
+	at_least "persistent: pages mapped by a successor" \
+	    "$(since mapped_pages)" 64
+	at_most "persistent: copies" "$(since copy_calls)" 0
+	poke kill "$daemon" 1 20000 150000 "$(date +%s)" >"$dir/job" 2>&1 &
+	io_while "persistent, kills at any time" $! --rw randrw --bs 160k \
+	    --depth 8 --flush-every 20 --verify --zeroed
+	die_at_steps "persistent" 1 --rw randrw --bs 16k --depth 24 \
+	    --flush-every 7 --verify --zeroed
+	same_image "persistent"
+	gone "persistent"
+	guest 7 counters >"$dir/now"
+	at_most "persistent: pages mapped after that" \
+	    "$(number mapped_now "$dir/now")" 0
 }
 
 # ---- pages that do not fit ------------------------------------------------------------
@@ -517,13 +552,14 @@ if [ -n "${SOAK-}" ]; then
 	end=$(($(date +%s) + SOAK_SECONDS))
 	while [ "$(date +%s)" -lt $end ] && [ "$failed" -eq 0 ]; do
 		random $((SOAK_SECONDS / 30 + 1))
+		persistent_dies
 		each_step $((total % 40 + 2))
 		starting_dies
 		both_die
 	done
 	how_long 50
 else
-	eval "${PARTS-each_step; random 1; stale_pages; three_deaths
+	eval "${PARTS-each_step; random 1; persistent_dies; stale_pages; three_deaths
 	    supervisor_dies; both_die; starting_dies; draining_dies
 	    how_long 10}"
 fi

@@ -63,7 +63,7 @@ succeed(enum resume_mode resume, unsigned ring_order)
 		ring.gref[i] = 1 + i;
 	assert_int_equal(queue_open(&q, &image, 7, &spec, &page.queue[0], why),
 	    0);
-	rc = queue_connect(&q, &ring, RING_ABI_X86_64, resume, why);
+	rc = queue_connect(&q, &ring, RING_ABI_X86_64, false, resume, why);
 	if (rc < 0)
 		queue_close(&q);
 	return rc;
@@ -81,7 +81,7 @@ die_at(enum page_step at, unsigned nth, bool submitted)
 	volatile bool died = false;
 	uint64_t id;
 
-	connect_queue(8 << 20, 1);
+	connect_queue(8 << 20, 1, false);
 	memset(disk, 0xee, sizeof(disk));
 	page.queue[0].stop_at = at;
 	page.queue[0].stop_after = nth;

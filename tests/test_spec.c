@@ -61,6 +61,7 @@ static const struct {
 	{ "raw,merge=1M:/x",            { DEFAULTS } },
 	{ "raw,merge=1048576:/x",       { DEFAULTS } },
 	{ "raw,grants=copy:/x",         { DEFAULTS } },
+	{ "raw,grants=persistent:/x",   { DEFAULTS, .persistent = true } },
 	{ "raw,ring-order=0:/x",        { DEFAULTS, .ring_order = 0 } },
 	{ "raw,ring-order=3:/x",        { DEFAULTS, .ring_order = 3 } },
 	{ "raw,ring-order=4:/x",        { DEFAULTS } },
@@ -209,8 +210,6 @@ static const struct {
 	{ "raw,memory=64K,merge=1M:/x",
 	  { "merge=1048576", "memory=65536", "lower merge or raise memory" } },
 	{ "raw,grants=auto:/x", { "grants=auto", "not built yet", "copy" } },
-	{ "raw,grants=persistent:/x",
-	  { "grants=persistent", "not built yet", "copy" } },
 	{ "raw,grants=map:/x", { "grants=map", "not known", "copy" } },
 	{ "raw,ring-order=5:/x", { "ring-order=5", "out of range", "0 to 4" } },
 	{ "raw,ring-order=-1:/x",
@@ -275,6 +274,8 @@ differs(const struct disk_spec *a, const struct disk_spec *b)
 		return "on-error";
 	if (a->discard != b->discard)
 		return "discard";
+	if (a->persistent != b->persistent)
+		return "grants";
 	return a->readonly != b->readonly ? "readonly" : NULL;
 }
 

@@ -151,7 +151,7 @@ good(const struct directory *d, unsigned max_order, struct message_connect *c)
 	char why[WHY_MAX];
 	struct message m;
 
-	assert_int_equal(frontend_read(&d->r, max_order, c, why), 0);
+	assert_int_equal(frontend_read(&d->r, max_order, true, c, why), 0);
 	/* The disk process agrees. */
 	message_init(&m, MSG_CONNECT);
 	m.u.connect = *c;
@@ -165,7 +165,7 @@ bad(const struct directory *d, const char *node, const char *word)
 	struct message_connect c;
 	char why[WHY_MAX] = "";
 
-	assert_true(frontend_read(&d->r, 4, &c, why) < 0);
+	assert_true(frontend_read(&d->r, 4, true, &c, why) < 0);
 	assert_non_null(strstr(why, node));
 	assert_non_null(strstr(why, word));
 	assert_null(strchr(why, '\n'));
@@ -182,9 +182,39 @@ test_ring_of_linux(void **state)
 	good(&d, 4, &c);
 	assert_int_equal(c.abi, RING_ABI_X86_64);
 	assert_int_equal(c.nr_queues, 1);
+	assert_int_equal(c.persistent, 1);
 	assert_int_equal(c.ring[0].order, 0);
 	assert_int_equal(c.ring[0].gref[0], 8);
 	assert_int_equal(c.ring[0].port, 9);
+}
+
+/* Grants stay mapped only where both sides say so. */
+static void
+test_persistent(void **state)
+{
+	const struct directory yes = DIRECTORY("ring-ref=8", "event-channel=9",
+	    "feature-persistent=1");
+	const struct directory no = DIRECTORY("ring-ref=8", "event-channel=9",
+	    "feature-persistent=0");
+	const struct directory silent = DIRECTORY("ring-ref=8",
+	    "event-channel=9");
+	const struct directory junk = DIRECTORY("ring-ref=8",
+	    "event-channel=9", "feature-persistent=2");
+	struct message_connect c;
+	char why[WHY_MAX];
+
+	(void)state;
+	good(&yes, 0, &c);
+	assert_int_equal(c.persistent, 1);
+	good(&no, 0, &c);
+	assert_int_equal(c.persistent, 0);
+	good(&silent, 0, &c);
+	assert_int_equal(c.persistent, 0);
+	bad(&junk, "feature-persistent", "\"2\"");
+	/* Not offered: whatever the guest says of it. */
+	assert_int_equal(frontend_read(&yes.r, 0, false, &c, why), 0);
+	assert_int_equal(c.persistent, 0);
+	assert_int_equal(frontend_read(&junk.r, 0, false, &c, why), 0);
 }
 
 static void
@@ -297,7 +327,7 @@ test_order_offered(void **state)
 	char why[WHY_MAX];
 
 	(void)state;
-	assert_true(frontend_read(&d.r, 0, &c, why) < 0);
+	assert_true(frontend_read(&d.r, 0, true, &c, why) < 0);
 	assert_non_null(strstr(why, "ring-page-order"));
 	good(&d, 1, &c);
 }
@@ -318,7 +348,7 @@ test_store_fails(void **state)
 	char why[WHY_MAX] = "";
 
 	(void)state;
-	assert_int_equal(frontend_read(&r, 4, &c, why), -EIO);
+	assert_int_equal(frontend_read(&r, 4, true, &c, why), -EIO);
 	assert_true(why[0] != '\0');
 }
 
@@ -425,6 +455,7 @@ main(void)
 		cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_backend_paths),
 		cmocka_unit_test(test_ring_of_linux),
+		cmocka_unit_test(test_persistent),
 		cmocka_unit_test(test_ring_names),
 		cmocka_unit_test(test_hostile_rings),
 		cmocka_unit_test(test_order_offered),

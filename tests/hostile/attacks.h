@@ -71,6 +71,17 @@ int	attack_descriptors_change(struct enemy *);
 int	attack_descriptors_vanish(struct enemy *);
 int	attack_descriptors_as_data(struct enemy *);
 
+/* persistent.c: pages that stay mapped */
+int	attack_mapped_revoked(struct enemy *);
+int	attack_mapped_flipping(struct enemy *);
+int	attack_many_grants(struct enemy *);
+int	attack_many_grants_few(struct enemy *);
+int	attack_one_grant(struct enemy *);
+int	attack_data_changes(struct enemy *);
+int	attack_map_faults(struct enemy *);
+int	attack_mapped_in_flight(struct enemy *);
+int	attack_dies_mapped(struct enemy *);
+
 /* life.c: events, xenstore, coming and going */
 int	attack_event_storm(struct enemy *);
 int	attack_storm_when_broken(struct enemy *);

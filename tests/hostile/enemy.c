@@ -248,6 +248,8 @@ enemy_ring(struct enemy *e, enum front_abi abi, unsigned order)
 	if (rc < 0)
 		return fail("open a port: %s", strerror(-rc));
 	e->ring = true;
+	if (e->persistent && enemy_write(e, "feature-persistent", "1") < 0)
+		return -1;
 	if (enemy_remove(e, "ring-ref") < 0 ||
 	    write_number(e, "ring-page-order", order) < 0 ||
 	    write_number(e, "event-channel",
@@ -388,6 +390,9 @@ enemy_ungrant(struct enemy *e, uint32_t ref)
 {
 	int	rc = loopguest_ungrant(e->guest, ref);
 
+	/* The backend may have it mapped until it is Closed. */
+	if (rc == -EBUSY && e->persistent)
+		rc = loopguest_revoke(e->guest, ref);
 	if (rc < 0)
 		fail("take grant %u back: %s", ref, strerror(-rc));
 }

@@ -61,6 +61,7 @@ struct enemy {
 	/* The ring, once enemy_ring() has made one. */
 	bool	 ring;
 	bool	 eager;			/* send events that nobody wants */
+	bool	 persistent;		/* say that grants are */
 	enum front_abi abi;
 	unsigned order;
 	struct front front;

@@ -45,7 +45,7 @@ scene_set(struct scene *s, struct enemy *e)
 {
 	memset(s, 0, sizeof(*s));
 	s->buffer = enemy_grant(e, BUFFER, false);
-	s->good = enemy_grant(e, GOOD_PAGE, true);
+	s->good = enemy_grant(e, GOOD_PAGE, !e->persistent);
 	describe_all(e, GOOD_PAGE, s->buffer);
 	s->beside.op = BLKIF_OP_READ;
 	s->beside.nr_segments = 1;
@@ -165,7 +165,7 @@ static int
 ask_odd(struct enemy *e, struct scene *s, unsigned at, uint32_t gref,
     uint8_t first, uint8_t last)
 {
-	uint32_t	ref = enemy_grant(e, ODD_PAGE, true);
+	uint32_t	ref = enemy_grant(e, ODD_PAGE, !e->persistent);
 	int		rc;
 
 	describe_all(e, ODD_PAGE, s->buffer);
@@ -306,7 +306,7 @@ attack_descriptors_change(struct enemy *e)
 	int		rc = 0;
 
 	scene_set(&s, e);
-	ref = enemy_grant(e, ODD_PAGE, true);
+	ref = enemy_grant(e, ODD_PAGE, !e->persistent);
 	describe_all(e, ODD_PAGE, s.buffer);
 	flipped = s.buffer;
 	for (i = 0; i < 2 && rc == 0; i++) {
@@ -341,7 +341,7 @@ attack_descriptors_vanish(struct enemy *e)
 	int		rc = 0;
 
 	scene_set(&s, e);
-	flipped = enemy_grant(e, ODD_PAGE, true);
+	flipped = enemy_grant(e, ODD_PAGE, !e->persistent);
 	describe_all(e, ODD_PAGE, s.buffer);
 	if (enemy_connect(e, FRONT_X86_64, 1) < 0 ||
 	    flipper_start(&f, e, flip_grant) < 0)

@@ -34,6 +34,8 @@
 
 #define SAME	NULL, false, false
 #define WRITES	NULL, true, false
+#define MAPPED	"raw,grants=persistent:%s", false, false
+#define MAPPED_WRITES	"raw,grants=persistent:%s", true, false
 
 static const struct attack attacks[] = {
 	{ "a producer far ahead", SAME, attack_far_ahead },
@@ -87,6 +89,39 @@ static const struct attack attacks[] = {
 	{ "closed with requests in flight", WRITES, attack_left_in_flight },
 	{ "copies that block", WRITES, attack_slow_copies },
 	{ "broken while no ringbackd runs", SAME, attack_unseen },
+	{ "grants taken back while mapped", MAPPED_WRITES,
+	    attack_mapped_revoked },
+	{ "grants that change while mapped",
+	    "raw,memory=64k,grants=persistent:%s", true, false,
+	    attack_mapped_flipping },
+	{ "thousands of grants", "raw,memory=1m,grants=persistent:%s", true,
+	    false, attack_many_grants },
+	{ "many grants, with little memory",
+	    "raw,memory=64k,grants=persistent:%s", true, false,
+	    attack_many_grants_few },
+	{ "one grant everywhere", MAPPED_WRITES, attack_one_grant },
+	{ "data that changes while it is written", MAPPED_WRITES,
+	    attack_data_changes },
+	{ "maps that fail", MAPPED_WRITES, attack_map_faults },
+	{ "closed while the storage has its pages",
+	    "fault,grants=persistent:from=1,delay-ms=100:raw:%s", true, false,
+	    attack_mapped_in_flight },
+	{ "a domain that dies while the storage has its pages",
+	    "fault,grants=persistent:from=1,delay-ms=300:raw:%s", true, true,
+	    attack_dies_mapped },
+	{ "bad grants, persistent", MAPPED, attack_grants },
+	{ "one bad segment of eleven, persistent", MAPPED,
+	    attack_one_bad_segment },
+	{ "bad descriptors, persistent", MAPPED, attack_descriptors },
+	{ "bad grants of descriptors, persistent", MAPPED,
+	    attack_descriptor_grants },
+	{ "descriptors that change, persistent", MAPPED_WRITES,
+	    attack_descriptors_change },
+	{ "descriptors as a data page, persistent", MAPPED,
+	    attack_descriptors_as_data },
+	{ "the ring as a data page, persistent", MAPPED, attack_ring_as_data },
+	{ "floods, persistent", "raw,memory=64k,grants=persistent:%s", true,
+	    false, attack_floods },
 	{ "a domain that dies in flight", NULL, true, true,
 	    attack_dies_in_flight },
 };
@@ -175,6 +210,7 @@ attack(struct enemy *e, const struct attack *a, bool detach)
 	snprintf(spec, sizeof(spec), a->spec != NULL ? a->spec : "raw:%s",
 	    world.image);
 #pragma GCC diagnostic pop
+	e->persistent = strstr(spec, "grants=persistent") != NULL;
 	rc = enemy_new(e, spec);
 	if (rc == 0)
 		rc = a->run(e);

@@ -323,7 +323,8 @@ attack_grants(struct enemy *e)
 int
 attack_one_bad_segment(struct enemy *e)
 {
-	uint32_t		good = enemy_grant(e, 0, true), bad[NR_BAD];
+	uint32_t		good = enemy_grant(e, 0, !e->persistent);
+	uint32_t		bad[NR_BAD];
 	struct front_request	req, beside;
 	uint32_t		own;
 	unsigned		at, i;

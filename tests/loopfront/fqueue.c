@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <xen/io/blkif.h>
@@ -19,6 +20,15 @@
  */
 #define ID_BITS		0xa5a5a5a500008000u
 #define ID_INDEX	(FRONT_MAX_SLOTS - 1)
+
+/* Of a request: its data, then its descriptors. */
+#define SLOT_LOANS	(FRONT_MAX_INDIRECT + 1)
+
+/* Where a request's data is, and where the backend sees it. */
+struct loan {
+	struct pool_page *to;
+	struct fqueue_segment from;
+};
 
 static uint64_t
 id_make(uint32_t sequence, unsigned index)
@@ -63,6 +73,35 @@ ungrant_ring(struct fqueue *q, unsigned n)
 	}
 }
 
+static int
+open_pool(struct fqueue *q)
+{
+	unsigned	n = fqueue_pool(&q->opt);
+
+	if (n == 0)
+		return 0;
+	q->loans = calloc((size_t)q->front.entries * SLOT_LOANS,
+	    sizeof(*q->loans));
+	if (q->loans == NULL || pool_open(&q->pool, q->guest, q->backend,
+	    q->ring_page + fqueue_pages(&q->opt) - n, n) < 0) {
+		free(q->loans);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void
+close_pool(struct fqueue *q)
+{
+	uint32_t	held = pool_close(&q->pool);
+
+	free(q->loans);
+	q->loans = NULL;
+	if (held != 0)
+		broken(q, "backend has not released grant %u, which is "
+		    "persistent, after it closed", held);
+}
+
 int
 fqueue_open(struct fqueue *q, struct loopguest *guest, unsigned ring_page,
     unsigned backend, const struct fqueue_options *opt)
@@ -90,6 +129,11 @@ fqueue_open(struct fqueue *q, struct loopguest *guest, unsigned ring_page,
 	rc = loopguest_port_open(guest, backend, &q->port);
 	if (rc < 0)
 		goto fail;
+	rc = open_pool(q);
+	if (rc < 0) {
+		loopguest_port_close(q->port);
+		goto fail;
+	}
 	return 0;
 
 fail:
@@ -111,6 +155,51 @@ shadow_pages(const struct shadow *s)
 	return s->nr_segments + (s->indirect ? 1u : 0u);
 }
 
+/* The pool's page for the nth page of a request. */
+static struct loan *
+loan_at(const struct fqueue *q, const struct shadow *s, unsigned n)
+{
+	return &q->loans[(size_t)(s - q->shadow) * SLOT_LOANS + n];
+}
+
+static void
+copy_segment(const struct fqueue *q, const struct loan *l, bool to_backend)
+{
+	size_t	 at = l->from.first * FRONT_SECTOR;
+	size_t	 length = (l->from.last + 1u) * FRONT_SECTOR - at;
+	char	*ours = (char *)loopguest_page(q->guest, l->from.page) + at;
+	char	*theirs = (char *)loopguest_page(q->guest, l->to->page) + at;
+
+	if (to_backend)
+		memcpy(theirs, ours, length);
+	else
+		memcpy(ours, theirs, length);
+}
+
+/* What a read has brought, if it has, to where it was asked for. */
+static void
+fetch_data(const struct fqueue *q, const struct shadow *s)
+{
+	unsigned	i;
+
+	for (i = 0; i < s->nr_segments; i++)
+		copy_segment(q, loan_at(q, s, i), false);
+}
+
+/* The backend may keep these. */
+static void
+return_loans(struct fqueue *q, struct shadow *s)
+{
+	unsigned	i;
+
+	if (s->indirect)
+		pool_give(&q->pool, loan_at(q, s, FRONT_MAX_INDIRECT)->to);
+	for (i = s->nr_segments; i > 0; i--)
+		pool_give(&q->pool, loan_at(q, s, i - 1)->to);
+	s->indirect = false;
+	s->nr_segments = 0;
+}
+
 /* Give a request's pages back; the backend must have let go of each. */
 static void
 ungrant_shadow(struct fqueue *q, struct shadow *s, const char *when)
@@ -119,6 +208,10 @@ ungrant_shadow(struct fqueue *q, struct shadow *s, const char *when)
 	uint32_t	ref;
 	int		rc;
 
+	if (q->opt.persistent) {
+		return_loans(q, s);
+		return;
+	}
 	for (i = 0; i < n; i++) {
 		ref = shadow_gref(q, s, i);
 		rc = loopguest_ungrant(q->guest, ref);
@@ -148,6 +241,7 @@ fqueue_held(const struct fqueue *q)
 	bool		held = loopguest_port_bound(q->port);
 	unsigned	i, n;
 
+	held |= pool_held(&q->pool);
 	for (i = 0; i < 1u << q->opt.order; i++)
 		held |= grant_held(q, q->ring_ref[i]);
 	for (i = 0; i < q->front.entries; i++) {
@@ -176,6 +270,7 @@ fqueue_close(struct fqueue *q)
 			ungrant_shadow(q, &q->shadow[i], "after it closed");
 		q->shadow[i].id = 0;
 	}
+	close_pool(q);
 	ungrant_ring(q, 1u << q->opt.order);
 	rc = q->broken ? -EPROTO : 0;
 	q->broken |= was_broken;
@@ -186,8 +281,27 @@ fqueue_close(struct fqueue *q)
 static unsigned
 descriptor_page(const struct fqueue *q, const struct shadow *s)
 {
+	if (q->opt.persistent)
+		return loan_at(q, s, FRONT_MAX_INDIRECT)->to->page;
 	return q->ring_page + (1u << q->opt.order) +
 	    (unsigned)(s - q->shadow);
+}
+
+/* A page of the pool in the place of a page of data, and with what it holds. */
+static int
+lend_segment(struct fqueue *q, const struct shadow *s, unsigned n,
+    const struct fqueue_segment *seg, uint32_t *gref)
+{
+	struct loan	*l = loan_at(q, s, n);
+	int		 rc = pool_take(&q->pool, &l->to);
+
+	if (rc < 0)
+		return rc;
+	l->from = *seg;
+	if (s->op != BLKIF_OP_READ)
+		copy_segment(q, l, true);
+	*gref = l->to->gref;
+	return 0;
 }
 
 /* Grant a page of data and name it, in the slot or in its descriptors. */
@@ -199,8 +313,11 @@ put_segment(struct fqueue *q, const struct shadow *s, unsigned n,
 				    .last = seg->last };
 	int			 rc;
 
-	rc = loopguest_grant(q->guest, seg->page, q->backend,
-	    s->op != BLKIF_OP_READ && !q->opt.writable, &wire.gref);
+	if (q->opt.persistent)
+		rc = lend_segment(q, s, n, seg, &wire.gref);
+	else
+		rc = loopguest_grant(q->guest, seg->page, q->backend,
+		    s->op != BLKIF_OP_READ && !q->opt.writable, &wire.gref);
 	if (rc < 0)
 		return rc;
 	q->gref[s - q->shadow][n] = wire.gref;
@@ -212,13 +329,22 @@ put_segment(struct fqueue *q, const struct shadow *s, unsigned n,
 	return 0;
 }
 
+/* Grant the page for the descriptors, which are to come. */
 static int
 put_descriptors(struct fqueue *q, struct shadow *s, struct front_request *req)
 {
-	int	rc;
+	struct loan	*l;
+	int		 rc;
 
-	rc = loopguest_grant(q->guest, descriptor_page(q, s), q->backend,
-	    !q->opt.writable, &s->descriptors);
+	if (q->opt.persistent) {
+		l = loan_at(q, s, FRONT_MAX_INDIRECT);
+		rc = pool_take(&q->pool, &l->to);
+		if (rc == 0)
+			s->descriptors = l->to->gref;
+	} else {
+		rc = loopguest_grant(q->guest, descriptor_page(q, s),
+		    q->backend, !q->opt.writable, &s->descriptors);
+	}
 	req->op = BLKIF_OP_INDIRECT;
 	req->inner = s->op;
 	req->nr_indirect = s->nr_segments;
@@ -232,7 +358,7 @@ fqueue_put(struct fqueue *q, const struct shadow *what,
 {
 	struct front_request	 req = { .op = what->op };
 	struct shadow		*s;
-	unsigned		 i, index;
+	unsigned		 i = 0, index;
 	int			 rc = 0;
 
 	if (q->broken)
@@ -246,13 +372,15 @@ fqueue_put(struct fqueue *q, const struct shadow *what,
 	    what->nr_segments > FRONT_MAX_SEGMENTS;
 	if (what->op == BLKIF_OP_INDIRECT)
 		s->op = BLKIF_OP_READ;
-	for (i = 0; i < what->nr_segments; i++) {
+	if (s->indirect && (rc = put_descriptors(q, s, &req)) < 0) {
+		s->indirect = false;
+		goto fail;
+	}
+	for (; i < what->nr_segments; i++) {
 		rc = put_segment(q, s, i, &seg[i], &req);
 		if (rc < 0)
 			goto fail;
 	}
-	if (s->indirect && (rc = put_descriptors(q, s, &req)) < 0)
-		goto fail;
 	q->nr_free--;
 	s->id = id_make(q->sequence++, index);
 	req.nr_segments = (uint8_t)s->nr_segments;
@@ -265,7 +393,6 @@ fqueue_put(struct fqueue *q, const struct shadow *what,
 fail:
 	s->id = 0;
 	s->nr_segments = (uint16_t)i;
-	s->indirect = false;
 	ungrant_shadow(q, s, "before it was told of it");
 	return rc;
 }
@@ -332,6 +459,9 @@ fqueue_reap(struct fqueue *q, fqueue_done *done, void *arg)
 		s = response_check(q, &rsp);
 		if (s == NULL)
 			return -EPROTO;
+		if (q->opt.persistent && s->op == BLKIF_OP_READ &&
+		    rsp.status == BLKIF_RSP_OKAY)
+			fetch_data(q, s);
 		ungrant_shadow(q, s, "when it answered");
 		if (q->broken)
 			return -EPROTO;

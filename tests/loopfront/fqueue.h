@@ -9,6 +9,9 @@
  * of more segments than a slot has room for is indirect: each slot has a page
  * for their descriptors, which is granted, read-only, like a page of data.
  *
+ * With persistent grants the pages of requests come from a pool (pool.h), and
+ * their data is copied there and back.
+ *
  * What a backend does wrong (an answer nobody waits for, with another
  * operation, a status that is none, a page not let go) breaks the queue: the
  * functions answer -EPROTO from then on, and fqueue.why says what it was.
@@ -20,9 +23,11 @@
 #include <stdint.h>
 
 #include "tests/loopfront/front.h"
+#include "tests/loopfront/pool.h"
 #include "tests/loopxen/guest.h"
 
 #define FQUEUE_WHY	320
+#define FQUEUE_POOL	8192u		/* pages, at most */
 
 struct fqueue_options {
 	enum front_abi abi;
@@ -30,6 +35,7 @@ struct fqueue_options {
 	unsigned segments;		/* of a request; 11: none is indirect */
 	bool	 check_padding;		/* padding of responses must be zero */
 	bool	 writable;		/* grant no page read-only */
+	bool	 persistent;		/* both sides said so */
 };
 
 /* What a segment of a request is made of. */
@@ -39,6 +45,7 @@ struct fqueue_segment {
 };
 
 struct fqueue;
+struct loan;				/* a page of the pool in a request */
 
 /* A request on the ring, from fqueue_put() until done() has returned. */
 struct shadow {
@@ -72,17 +79,28 @@ struct fqueue {
 	bool	 broken;
 	char	 why[FQUEUE_WHY];
 	uint32_t gref[FRONT_MAX_SLOTS][FRONT_MAX_INDIRECT];
+	struct pool pool;		/* when persistent */
+	struct loan *loans;		/* likewise; of every slot */
 
 	/* Since fqueue_open(). */
 	uint64_t requests;		/* answered */
 	uint64_t notifies;		/* events sent */
 };
 
-/* How many pages of the domain a queue needs: the ring, and descriptors. */
+/* What all requests of a full ring need, as far as that is within reason. */
+static inline unsigned
+fqueue_pool(const struct fqueue_options *opt)
+{
+	unsigned n = (32u << opt->order) * (opt->segments + 1);
+
+	return !opt->persistent ? 0 : n < FQUEUE_POOL ? n : FQUEUE_POOL;
+}
+
+/* How many pages of the domain a queue needs: ring, descriptors, pool. */
 static inline unsigned
 fqueue_pages(const struct fqueue_options *opt)
 {
-	return (1u << opt->order) + (32u << opt->order);
+	return (1u << opt->order) + (32u << opt->order) + fqueue_pool(opt);
 }
 
 /*
@@ -106,11 +124,14 @@ int	fqueue_close(struct fqueue *);
 /* Give the queue up, though its backend did nothing wrong that we know of. */
 void	fqueue_break(struct fqueue *, const char *why);
 
-/* How many requests fit now. */
+/* How many requests fit now, of whatever size. */
 static inline uint32_t
 fqueue_room(const struct fqueue *q)
 {
-	return front_room(&q->front);
+	uint32_t room = front_room(&q->front);
+	uint32_t lent = q->pool.nr_free / (q->opt.segments + 1);
+
+	return q->opt.persistent && lent < room ? lent : room;
 }
 
 /*

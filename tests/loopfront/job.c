@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <xen/io/blkif.h>
 
@@ -715,6 +716,15 @@ subtract(struct loopguest_counters *c, const struct loopguest_counters *from)
 	c->bound_now = now[1];
 }
 
+static uint64_t
+cpu_ns(void)
+{
+	struct timespec	ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS + (uint64_t)ts.tv_nsec;
+}
+
 static void
 job_measure(struct job *j)
 {
@@ -724,6 +734,7 @@ job_measure(struct job *j)
 	uint64_t			 notifies = j->q->notifies;
 
 	loopguest_counters(g, &before);
+	j->r->cpu_ns = cpu_ns();
 	j->event = front_arm(&j->q->front);
 	if (j->o->spin != SPIN_OFF)
 		loopguest_port_mask(j->q->port);
@@ -731,6 +742,7 @@ job_measure(struct job *j)
 	if (j->o->spin != SPIN_OFF)
 		loopguest_port_unmask(j->q->port);
 	j->r->ns = clock_ns() - j->begun;
+	j->r->cpu_ns = cpu_ns() - j->r->cpu_ns;
 	loopguest_counters(g, &j->r->calls);
 	subtract(&j->r->calls, &before);
 	j->r->requests = j->q->requests - requests;

@@ -32,6 +32,7 @@ struct job_result {
 	int	 error;			/* 0 or -errno: how it ended */
 	char	 why[FQUEUE_WHY];
 	uint64_t ns;			/* how long it took */
+	uint64_t cpu_ns;		/* ... of a CPU, here */
 	struct job_count dir[NR_DIRS];
 	uint64_t failed, unsupported;	/* guest I/Os that ended like that */
 	uint64_t unexpected;		/* ... in another way than expected */

@@ -16,6 +16,7 @@ static const char *const abi_words[] = { "native", "x86_64", "x86_32", NULL };
 static const char *const rw_words[] = { "read", "write", "randread",
     "randwrite", "rw", "randrw", "trim", "randtrim", NULL };
 static const char *const spin_words[] = { "off", "event", "ring", NULL };
+static const char *const switch_words[] = { "off", "on", NULL };
 static const char *const expect_words[] = { "okay", "error", "unsupported",
     NULL };
 
@@ -60,6 +61,8 @@ static const struct definition {
 	  "padding of responses must be zero" },
 	{ "writable-grants", IN_CONNECT, FLAG, AT(writable_grants), 0, 0, NULL,
 	  "grant pages of writes read-write, not read-only" },
+	{ "persistent", IN_CONNECT, WORD, AT(persistent), 0, 0, switch_words,
+	  "persistent grants, as Linux has them, if they are offered" },
 	{ "grace", IN_CONNECT, SECONDS, AT(grace), 0, 60, NULL,
 	  "how long a Closed backend may still hold something (0)" },
 	{ "wait", IN_WAIT, SECONDS, AT(wait), 0, 3600, NULL,
@@ -277,7 +280,8 @@ options_parse(struct options *o, unsigned where, int argc, char **argv,
 			continue;
 		longs[n].name = definitions[i].name;
 		longs[n].has_arg = definitions[i].kind == FLAG ? no_argument :
-		    definitions[i].words == spin_words ? optional_argument :
+		    definitions[i].words == spin_words ||
+		    definitions[i].words == switch_words ? optional_argument :
 		    required_argument;
 		index[n++] = i;
 	}

@@ -38,6 +38,7 @@ struct options {
 	bool		 jump;
 	bool		 check_padding;
 	bool		 writable_grants;
+	int		 persistent;	/* bool */
 	double		 grace;
 	double		 wait;
 

@@ -150,6 +150,7 @@ remove_ring_nodes(struct vbd *v, xs_transaction_t t)
 	for (i = 0; i < n && rc == 0; i++) {
 		if (strncmp(names[i], "ring-", 5) == 0 ||
 		    strcmp(names[i], "event-channel") == 0 ||
+		    strcmp(names[i], "feature-persistent") == 0 ||
 		    strcmp(names[i], "protocol") == 0)
 			rc = store_remove(v->dom->xs, t, v->front, names[i]);
 	}
@@ -185,6 +186,8 @@ write_ring(struct vbd *v, xs_transaction_t t)
 	protocol = front_abi_protocol(v->q.opt.abi);
 	if (rc == 0 && protocol != NULL)
 		rc = store_write(xs, t, v->front, "protocol", "%s", protocol);
+	if (rc == 0 && v->opt.persistent)
+		rc = store_write(xs, t, v->front, "feature-persistent", "1");
 	if (rc == 0)
 		rc = store_write(xs, t, v->front, "state", "%d", v->opt.jump ?
 		    XenbusStateConnected : XenbusStateInitialised);
@@ -233,8 +236,9 @@ release(struct vbd *v)
 	pthread_cond_broadcast(&d->changed);
 }
 
-static void
-connect_ring(struct vbd *v)
+/* As asked for, as far as the backend offers it. */
+static struct fqueue_options
+choose_options(const struct vbd *v)
 {
 	struct fqueue_options	 opt = {
 		.abi = v->opt.abi, .order = v->opt.order,
@@ -242,19 +246,31 @@ connect_ring(struct vbd *v)
 		.check_padding = v->opt.check_padding,
 		.writable = v->opt.writable_grants,
 	};
-	struct domain		*d = v->dom;
-	uint64_t		 offered = 0, segments = 0, kicks;
-	int			 page, rc;
+	struct xs_handle	*xs = v->dom->xs;
+	uint64_t		 order = 0, segments = 0, persistent = 0;
 
-	store_number(d->xs, XBT_NULL, v->back, "max-ring-page-order",
-	    &offered);
-	if (opt.order > offered)
-		opt.order = (unsigned)offered;
-	store_number(d->xs, XBT_NULL, v->back, "feature-max-indirect-segments",
+	store_number(xs, XBT_NULL, v->back, "max-ring-page-order", &order);
+	if (opt.order > order)
+		opt.order = (unsigned)order;
+	store_number(xs, XBT_NULL, v->back, "feature-max-indirect-segments",
 	    &segments);
 	if (opt.segments > segments)
 		opt.segments = segments > FRONT_MAX_SEGMENTS ?
 		    (unsigned)segments : FRONT_MAX_SEGMENTS;
+	store_number(xs, XBT_NULL, v->back, "feature-persistent",
+	    &persistent);
+	opt.persistent = v->opt.persistent && persistent != 0;
+	return opt;
+}
+
+static void
+connect_ring(struct vbd *v)
+{
+	struct fqueue_options	 opt = choose_options(v);
+	struct domain		*d = v->dom;
+	uint64_t		 kicks;
+	int			 page, rc;
+
 	page = domain_pages_alloc(d, fqueue_pages(&opt));
 	rc = page < 0 ? page : fqueue_open(&v->q, d->guest, (unsigned)page,
 	    v->back_domid, &opt);
