@@ -599,8 +599,8 @@ guest_says() {
 	guest 7 list | grep "disk=xvdd .*$1"
 }
 
-# exactly WHAT KEY NUMBER: of the last job
-exactly() {
+# amount WHAT KEY NUMBER: of the last job
+amount() {
 	is=$(number "$2" "$dir/json")
 	if [ "$is" = "$3" ]; then
 		ok "$1: $2 $is"
@@ -623,10 +623,10 @@ mapped_once() {
 	mode=$1 pages=$2
 	shift 2
 	job "$mode: warm up" --rw randrw --mix 40 "$@"
-	exactly "$mode: warm up" maps "$pages"
+	amount "$mode: warm up" maps "$pages"
 	job "$mode: I/O" --rw randrw --mix 60 "$@"
 	for counter in maps mapped_pages unmaps copy_calls copy_errors; do
-		exactly "$mode" $counter 0
+		amount "$mode" $counter 0
 	done
 }
 
@@ -634,8 +634,8 @@ mapped_once() {
 copied() {
 	mode=$1
 	job "$mode: I/O" --rw randrw --bs 4k --depth 8 --ios 200
-	exactly "$mode" copy_segments 200
-	exactly "$mode" maps 0
+	amount "$mode" copy_segments 200
+	amount "$mode" maps 0
 	check "$mode: detach" rb detach guest-7 xvdd
 	nothing_left "$mode: nothing is left" 7
 }
