@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# run: run tests one after the other and say how it went.
+# run: run tests and say how it went.
 #
 #   tests/run.sh TEST...        O=build and TEST_TIMEOUT=seconds are honoured
 #
@@ -11,6 +11,9 @@
 # success, 77 skipped, everything else a failure, also when each case passed
 # (a leak found at exit, a crash in the teardown).  All tests run; the exit
 # status is 1 if one failed.
+#
+# One after the other, for some look at the time; but test programs of qcow2
+# images measure nothing, and run beside the others, in a row of their own.
 O=${O:-build}
 TEST_TIMEOUT=${TEST_TIMEOUT:-120}
 export O
@@ -34,12 +37,28 @@ count() {
 
 # timeout makes a process group of its own, which no ^C reaches but through us;
 # and a shell lets what runs in the background ignore it.
-pid=
+pid='' beside=''
 stop() {
 	[ -z "$pid" ] || kill "$pid"
+	[ -z "$beside" ] || kill "$beside"
 	exit 130
 }
 trap stop INT TERM
+
+if [ -z "${RUN_ROW:-}" ]; then
+	row=''
+	for t in "$@"; do
+		shift
+		case $t in
+		*/test_qcow2*.sh)	set -- "$@" "$t" ;;
+		*/test_qcow2*)		row="$row $t" ;;
+		*)			set -- "$@" "$t" ;;
+		esac
+	done
+	# shellcheck disable=SC2086 # a list
+	[ -z "$row" ] || RUN_ROW=1 sh "$0" $row >"$O/logs/beside" 2>&1 &
+	[ -z "$row" ] || beside=$!
+fi
 
 for t in "$@"; do
 	log=$O/logs/$(basename "$t").log
@@ -77,6 +96,19 @@ for t in "$@"; do
 	fi
 done
 
+if [ -n "$beside" ]; then
+	wait "$beside"
+	rc=$?
+	pid='' beside=''
+	cat "$O/logs/beside"
+	read -r p f s <<-END
+	$(sed -n '$s/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) .*/\1 \2 \3/p' \
+	    "$O/logs/beside")
+	END
+	[ $rc -eq 0 ] || [ "${f:-0}" -gt 0 ] || f=1
+	passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0}))
+	skipped=$((skipped + ${s:-0}))
+fi
 [ -z "$bad" ] || echo "failed:$bad"
 echo "$passed passed, $failed failed, $skipped skipped" \
     "($(($(date +%s) - start)) s)"

@@ -402,7 +402,7 @@ test_find(void **state)
 	assert_int_equal(rig_image(&r, "vhd", "/x", false, CACHE_NONE),
 	    -EINVAL);
 	assert_non_null(strstr(r.why, "'vhd'"));
-	assert_non_null(strstr(r.why, "raw, null, fault"));
+	assert_non_null(strstr(r.why, "raw, qcow2, null, fault"));
 
 	/* One line, whatever the path holds. */
 	assert_int_equal(rig_image(&r, "raw", "/no\nsuch\tfile\x1b", false,
