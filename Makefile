@@ -246,7 +246,7 @@ loopxen: $(LOOPXEN)
 .PHONY: loopxen
 
 # ---- loopfront: the guests -----------------------------------------------------
-LOOPFRONT_PURE = $(patsubst %,$(O)/tests/loopfront/%.o,front verify hist)
+LOOPFRONT_PURE = $(O)/tools/hist.o $(patsubst %,$(O)/tests/loopfront/%.o,front verify)
 $(O)/loopfront: LIBS = -lxenstore -pthread -lm
 $(O)/loopfront: $(LOOPFRONT_PURE) $(LOOPXEN_GUEST) \
     $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job main \

@@ -422,7 +422,7 @@ static void
 on_stats(struct client *c, const json_t *q)
 {
 	const struct page *page;
-	char path[128];
+	char path[VBD_PAGE_PATH];
 	json_t *stats;
 	struct vbd *v;
 	int rc;
@@ -430,9 +430,7 @@ on_stats(struct client *c, const json_t *q)
 	v = get_vbd(c, q);
 	if (v == NULL)
 		return;
-	process_path(path, sizeof(path), c->sup->opt.run_dir, v->domid,
-	    v->devid, "page");
-	rc = page_open(path, &page);
+	rc = vbd_open_page(v, path, &page);
 	if (rc < 0) {
 		client_fail(c, "%s: cannot read its statistics in %s: %s",
 		    v->name, path, strerror(-rc));

@@ -13,6 +13,7 @@
 #include "blkback/device.h"
 #include "blkback/log.h"
 #include "blkback/message.h"
+#include "blkback/page.h"
 #include "blkback/process.h"
 #include "blkback/supervisor.h"
 #include "blkback/vdev.h"
@@ -134,6 +135,14 @@ void vbd_leave_process(struct vbd *v);
 
 /* For one that must not finish anything: a process that does not answer. */
 void vbd_kill_process(struct vbd *v);
+
+/*
+ * Its page file, as page_open() does; page_close() it.  'path' is filled in any
+ * case, for messages.
+ */
+#define VBD_PAGE_PATH 128u	/* bytes, NUL included */
+int  vbd_open_page(const struct vbd *v, char path[VBD_PAGE_PATH],
+         const struct page **page);
 
 /* What it has left behind. */
 void vbd_remove_page(struct vbd *v);

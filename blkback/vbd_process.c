@@ -156,6 +156,15 @@ vbd_remove_page(struct vbd *v)
 		log_error(-errno, "%s: cannot remove %s", v->name, path);
 }
 
+int
+vbd_open_page(const struct vbd *v, char path[VBD_PAGE_PATH],
+    const struct page **page)
+{
+	process_path(path, VBD_PAGE_PATH, v->sup->opt.run_dir, v->domid,
+	    v->devid, "page");
+	return page_open(path, page);
+}
+
 /*
  * Of a process that was found running and has said nothing of use, as one of
  * another release would: it must not serve on beside its successor.
@@ -163,13 +172,11 @@ vbd_remove_page(struct vbd *v)
 static pid_t
 page_pid(struct vbd *v)
 {
+	char path[VBD_PAGE_PATH];
 	const struct page *page;
-	char path[128];
 	pid_t pid;
 
-	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
-	    v->devid, "page");
-	if (page_open(path, &page) < 0)
+	if (vbd_open_page(v, path, &page) < 0)
 		return 0;
 	pid = page->header.pid;		/* process_kill() looks who that is */
 	page_close(page, 0);
@@ -183,13 +190,11 @@ page_pid(struct vbd *v)
 static bool
 redo_left(struct vbd *v)
 {
+	char path[VBD_PAGE_PATH];
 	const struct page *page;
-	char path[128];
 	bool left;
 
-	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
-	    v->devid, "page");
-	if (page_open(path, &page) < 0)
+	if (vbd_open_page(v, path, &page) < 0)
 		return false;
 	left = page->header.redo_bytes > 0 && page->header.redo_used == 1;
 	page_close(page, 0);
@@ -363,14 +368,12 @@ again:
 static bool
 read_page(struct vbd *v)
 {
+	char path[VBD_PAGE_PATH];
 	const struct page *page;
-	char path[128];
 	bool connected;
 
-	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
-	    v->devid, "page");
 	memset(&v->ring, 0, sizeof(v->ring));
-	if (page_open(path, &page) < 0)
+	if (vbd_open_page(v, path, &page) < 0)
 		return false;
 	connected = page->header.connected == 1 &&
 	    page->header.abi <= RING_ABI_X86_32 &&

@@ -16,8 +16,8 @@
 
 #include "ring/ring.h"
 #include "tests/loopfront/front.h"
-#include "tests/loopfront/hist.h"
 #include "tests/loopfront/verify.h"
+#include "tools/hist.h"
 
 static char	pages[RING_MAX_PAGES * RING_PAGE]
 		    __attribute__((aligned(4096)));

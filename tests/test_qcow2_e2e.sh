@@ -189,6 +189,7 @@ refused() {
 }
 
 bad_headers() {
+	rm -f "$img"
 	truncate -s 1m "$img"
 	refused "a file without a header" "$img|magic"
 	truncate -s 60 "$img"

@@ -15,9 +15,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "tests/loopfront/hist.h"
 #include "tests/loopfront/options.h"
 #include "tests/loopfront/vbd.h"
+#include "tools/hist.h"
 
 enum job_dir { DIR_READ, DIR_WRITE, DIR_FLUSH, DIR_TRIM, DIR_OTHER, NR_DIRS };
 
