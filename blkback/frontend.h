@@ -24,8 +24,8 @@ struct frontend_reader {
 };
 
 /*
- * Fill 'c' from the nodes.  'max_order' and 'persistent' are what was offered.  0, or -errno
- * with 'why' naming the node, its value and what is allowed.
+ * Fill 'c' from the nodes.  'max_order' and 'persistent' are what was offered.
+ * 0, or -errno with 'why' naming the node, its value and what is allowed.
  */
 int frontend_read(const struct frontend_reader *r, unsigned max_order,
         bool persistent, struct message_connect *c, char why[WHY_MAX]);

@@ -119,6 +119,9 @@ add(unsigned i, enum page_op op, uint64_t offset, unsigned segs, unsigned at,
 		p->own[s].length = length;
 	}
 	reqs[i].page = next_page;
+	for (s = 0; s < segs; s++)
+		arena.data[next_page + s] =
+		    arena_page(&arena, next_page + s) + at;
 	next_page += segs;
 	if (op == PAGE_FLUSH)
 		merge_add_bare(&merger, &reqs[i], IO_FLUSH);

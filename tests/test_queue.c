@@ -492,9 +492,8 @@ test_connect_fails(void **state)
 	assert_int_equal(maps, 0);
 	*req_prod = 500;
 	ring.port = 3;
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_NATIVE, false, RESUME_NO,
-	    why),
-	    -EPROTO);
+	assert_int_equal(queue_connect(&q, &ring, RING_ABI_NATIVE, false,
+	    RESUME_NO, why), -EPROTO);
 	assert_int_equal(maps, 0);
 }
 

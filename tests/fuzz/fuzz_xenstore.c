@@ -54,7 +54,8 @@ check_frontend(const uint8_t *data, size_t size)
 
 	for (order = 0; order <= RING_MAX_ORDER; order++) {
 		message_init(&m, MSG_CONNECT);
-		if (frontend_read(&in.reader, order, true, &m.u.connect, why) < 0) {
+		if (frontend_read(&in.reader, order, true, &m.u.connect,
+		    why) < 0) {
 			if (memchr(why, '\0', sizeof(why)) == NULL ||
 			    why[0] == '\0')
 				abort();
