@@ -105,7 +105,7 @@ $(O)/test_sandbox: $(O)/tests/test_sandbox.o $(O)/blkback/sandbox.o
 # Their Xen libraries are in queue_rig.c.
 QUEUE_TESTS = $(patsubst %,$(O)/test_%,indirect persistent queue resume)
 TESTS += $(QUEUE_TESTS)
-$(QUEUE_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
+$(QUEUE_TESTS): LIBS = -Wl,--wrap=clock_gettime -lcmocka $(DRIVER_LIBS)
 $(QUEUE_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
     $(patsubst %,$(O)/blkback/%.o,arena grant log merge persistent queue request)

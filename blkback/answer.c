@@ -380,6 +380,8 @@ describe_stats(const struct page *page)
 		{ "metadata-writes", s.metadata_writes },
 		{ "copy-calls", s.copy_calls },
 		{ "copy-segments", s.copy_segments },
+		{ "map-calls", s.map_calls },
+		{ "unmap-calls", s.unmap_calls },
 		{ "publishes", s.publishes }, { "notifies", s.notifies },
 		{ "events", s.events }, { "sleeps", s.sleeps },
 		{ "polls", s.polls }, { "connects", s.connects },

@@ -32,7 +32,7 @@
 #include "ring/ring.h"
 
 #define PAGE_MAGIC  "RINGBACK"
-#define PAGE_LAYOUT 4u		/* changes with any change of what follows */
+#define PAGE_LAYOUT 5u		/* changes with any change of what follows */
 
 enum page_slot_state { PAGE_SLOT_FREE, PAGE_SLOT_TAKEN, PAGE_SLOT_ANSWERED };
 
@@ -92,6 +92,8 @@ struct page_stats {
 	uint64_t rounds;		/* that found something to do */
 	uint64_t copy_calls;		/* grant-copy calls */
 	uint64_t copy_segments;
+	uint64_t map_calls;		/* of pages that stay mapped */
+	uint64_t unmap_calls;
 	uint64_t publishes;
 	uint64_t notifies;		/* events sent to the guest */
 	uint64_t events;		/* events received */

@@ -7,8 +7,12 @@
  * a system call, and the storage reads and writes it where it is.  The guest
  * may change a page while it is written; nothing here looks at its data.
  *
- * At most 'max' pages are mapped; beyond that the one that has not been used
- * for longest makes room.  Pages that a request uses stay.
+ * At most 'max' pages are mapped.  A page that nobody has used for a second
+ * makes room for another one; when there is none, the request is copied for
+ * instead, all of it: a guest that goes round among more pages than there is
+ * room for costs a copy, never a map and an unmap for each page.  The same
+ * goes for what cannot be mapped, whosever fault that is: the copy tells.
+ * After such a failure nothing more is mapped for a second.
  */
 #ifndef BLKBACK_PERSISTENT_H
 #define BLKBACK_PERSISTENT_H
@@ -16,11 +20,19 @@
 #include <stdint.h>
 #include <xengnttab.h>
 
+#include "blkback/page.h"
+
+/* Each is one of the 65530 areas that Linux lets a process have in memory. */
+#define PERSISTENT_MAX (32768u / MAX_QUEUES)
+
 struct persistent;
 
-/* 'handle' is the caller's and outlives it.  0 or -ENOMEM. */
+/*
+ * 'handle' and 'stats', in which calls are counted, are the caller's and
+ * outlive it.  0 or -ENOMEM.
+ */
 int  persistent_open(struct persistent **p, xengnttab_handle *handle,
-         uint16_t domid, unsigned max);
+         uint16_t domid, unsigned max, struct page_stats *stats);
 
 /* Unmaps all.  None is in use.  NULL is fine. */
 void persistent_close(struct persistent *p);
@@ -30,12 +42,9 @@ void persistent_clear(struct persistent *p);
 
 /*
  * The page of a reference, which is in use until persistent_put().  NULL: it
- * cannot be mapped; the guest's fault, or more than 'max' are in use.
+ * has to be copied.  'now_ns' is of the monotonic clock.
  */
-uint8_t *persistent_get(struct persistent *p, uint32_t gref);
-void persistent_put(struct persistent *p, uint32_t gref);
-
-/* Calls made to map or unmap, since it was opened. */
-uint64_t persistent_calls(const struct persistent *p);
+uint8_t *persistent_get(struct persistent *p, uint32_t gref, uint64_t now_ns);
+void persistent_put(struct persistent *p, uint32_t gref, uint64_t now_ns);
 
 #endif

@@ -45,7 +45,8 @@ open_grants(struct queue *q, uint16_t domid, const struct disk_spec *spec,
 	}
 	if (spec->persistent)
 		rc = persistent_open(&q->persistent, q->grant.handle, domid,
-		    q->arena.pages);
+		    q->arena.pages < PERSISTENT_MAX ? q->arena.pages :
+		    PERSISTENT_MAX, &q->page->stats);
 	if (rc < 0)
 		snprintf(why, WHY_MAX, "no memory for persistent grants; use "
 		    "grants=copy");
@@ -507,11 +508,12 @@ static void
 request_unmap(struct queue *q, struct request *req, unsigned n)
 {
 	while (n-- > 0)
-		persistent_put(q->persistent, req->parsed.segment[n].gref);
+		persistent_put(q->persistent, req->parsed.segment[n].gref,
+		    q->now_ns);
 	req->mapped = false;
 }
 
-/* The guest's own pages for its data.  False: one cannot be mapped. */
+/* The guest's own pages for its data.  False: one of them is not mapped. */
 static bool
 request_map(struct queue *q, struct request *req)
 {
@@ -520,7 +522,7 @@ request_map(struct queue *q, struct request *req)
 	unsigned i;
 
 	for (i = 0; i < req->parsed.nr_segments; i++) {
-		page = persistent_get(q->persistent, s[i].gref);
+		page = persistent_get(q->persistent, s[i].gref, q->now_ns);
 		if (page == NULL) {
 			request_unmap(q, req, i);
 			return false;
@@ -531,20 +533,19 @@ request_map(struct queue *q, struct request *req)
 	return true;
 }
 
-/* Where its data is going to be.  False: that failed. */
-static bool
+/* Where its data is going to be: in the guest's pages, or in the arena. */
+static void
 request_locate(struct queue *q, struct request *req)
 {
 	const struct segment *s = req->parsed.segment;
 	unsigned i;
 
 	req->mapped = false;
-	if (q->stay_mapped)
-		return request_map(q, req);
+	if (q->stay_mapped && request_map(q, req))
+		return;
 	for (i = 0; i < req->parsed.nr_segments; i++)
 		q->arena.data[req->page + i] =
 		    arena_page(&q->arena, req->page + i) + s[i].offset;
-	return true;
 }
 
 /* Gather the segments of one request for a grant copy. */
@@ -595,22 +596,40 @@ request_step(struct queue *q, struct request *req)
 	}
 }
 
-/* A private copy of the descriptors of a request.  False: they have no page. */
-static bool
-request_fetched(struct queue *q, const struct request *req)
+/* Copy the descriptors of a request from a page that is mapped, or gather. */
+static void
+request_fetch_descriptors(struct queue *q, struct request *req, uint8_t *to)
 {
-	uint32_t gref = req->parsed.descriptors;
-	const uint8_t *page;
+	struct segment s = {
+		.gref = req->parsed.descriptors,
+		.length = (uint16_t)(req->parsed.nr_segments *
+		    sizeof(struct blkif_request_segment)),
+	};
+	const uint8_t *page = NULL;
 
-	if (!q->stay_mapped)
-		return grant_ok(&q->grant, req->copy, 1);
-	page = persistent_get(q->persistent, gref);
-	if (page == NULL)
-		return false;
-	memcpy(q->descriptors + req->copy * DESCRIPTOR_BYTES, page,
-	    req->parsed.nr_segments * sizeof(struct blkif_request_segment));
-	persistent_put(q->persistent, gref);
-	return true;
+	if (q->stay_mapped)
+		page = persistent_get(q->persistent, s.gref, q->now_ns);
+	req->mapped = page != NULL;
+	if (page == NULL) {
+		req->copy = grant_add(&q->grant, &s, to, false);
+		return;
+	}
+	memcpy(to, page, s.length);
+	persistent_put(q->persistent, s.gref, q->now_ns);
+}
+
+/* Check the private copy of them. */
+static int16_t
+request_describe(struct queue *q, struct request *req, const uint8_t *copy,
+    const char **why)
+{
+	if (!req->mapped && !grant_ok(&q->grant, req->copy, 1)) {
+		*why = "its descriptors cannot be fetched";
+		return BLKIF_RSP_ERROR;
+	}
+	return request_parse_indirect(&req->parsed,
+	    (const struct blkif_request_segment *)(const void *)copy,
+	    &q->arena.segment[req->page], &q->limits, why);
 }
 
 /*
@@ -621,9 +640,8 @@ static void
 queue_fetch_descriptors(struct queue *q)
 {
 	struct request_list round = STAILQ_HEAD_INITIALIZER(round);
-	struct segment page = { .offset = 0 };
+	uint8_t *copy = q->descriptors;
 	struct request *req;
-	unsigned n = 0;
 	const char *why;
 	int16_t status;
 
@@ -631,54 +649,24 @@ queue_fetch_descriptors(struct queue *q)
 	STAILQ_FOREACH(req, &q->round, link) {
 		if (req->parsed.segment != NULL)
 			continue;
-		page.gref = req->parsed.descriptors;
-		page.length = (uint16_t)(req->parsed.nr_segments *
-		    sizeof(struct blkif_request_segment));
-		req->copy = n++;
-		if (!q->stay_mapped)
-			grant_add(&q->grant, &page, q->descriptors +
-			    req->copy * DESCRIPTOR_BYTES, false);
+		request_fetch_descriptors(q, req, copy);
+		copy += DESCRIPTOR_BYTES;
 	}
 	grant_copy(&q->grant);
+	copy = q->descriptors;
 	STAILQ_CONCAT(&round, &q->round);
 	while ((req = STAILQ_FIRST(&round)) != NULL) {
 		STAILQ_REMOVE_HEAD(&round, link);
+		status = BLKIF_RSP_OKAY;
 		if (req->parsed.segment == NULL) {
-			status = BLKIF_RSP_ERROR;
-			why = "its descriptors cannot be fetched";
-			if (request_fetched(q, req))
-				status = request_parse_indirect(&req->parsed,
-				    (struct blkif_request_segment *)
-				    (q->descriptors + req->copy *
-				    DESCRIPTOR_BYTES),
-				    &q->arena.segment[req->page], &q->limits,
-				    &why);
-			if (status != BLKIF_RSP_OKAY) {
-				request_refuse(q, req, status, why);
-				continue;
-			}
+			status = request_describe(q, req, copy, &why);
+			copy += DESCRIPTOR_BYTES;
+			req->mapped = false;
 		}
-		STAILQ_INSERT_TAIL(&q->round, req, link);
-	}
-}
-
-static void
-queue_locate(struct queue *q)
-{
-	struct request_list round = STAILQ_HEAD_INITIALIZER(round);
-	struct request *req;
-
-	STAILQ_CONCAT(&round, &q->round);
-	while ((req = STAILQ_FIRST(&round)) != NULL) {
-		STAILQ_REMOVE_HEAD(&round, link);
-		if (request_locate(q, req)) {
+		if (status == BLKIF_RSP_OKAY)
 			STAILQ_INSERT_TAIL(&q->round, req, link);
-			continue;
-		}
-		q->page->stats.reqs_failed++;
-		log_guest(&q->log, "cannot map a page: first grant %u of %u",
-		    req->parsed.segment[0].gref, req->parsed.nr_segments);
-		request_end(req, BLKIF_RSP_ERROR, q);
+		else
+			request_refuse(q, req, status, why);
 	}
 }
 
@@ -691,11 +679,12 @@ queue_start(struct queue *q)
 	if (q->nr_descriptors > 0)
 		queue_fetch_descriptors(q);
 	q->nr_descriptors = 0;
-	queue_locate(q);
 	grant_reset(&q->grant);
-	STAILQ_FOREACH(req, &q->round, link)
+	STAILQ_FOREACH(req, &q->round, link) {
+		request_locate(q, req);
 		if (carries_data_in(req))
 			request_gather(q, req, false);
+	}
 	grant_copy(&q->grant);
 	step(q, STEP_FETCHED);
 

@@ -84,10 +84,10 @@ int  queue_open(struct queue *q, struct image *img, uint16_t domid,
 void queue_close(struct queue *q);
 
 /*
- * Map the ring, bind the port.  'persistent': both sides offered it.  With a 'resume' other than RESUME_NO go on as
- * the page says instead of where the frontend says: the rest of page.h's
- * promise.  On failure nothing is mapped or bound; -ESTALE when the page
- * contradicts itself.
+ * Map the ring, bind the port.  'persistent': both sides offered it.  With a
+ * 'resume' other than RESUME_NO go on as the page says instead of where the
+ * frontend says: the rest of page.h's promise.  On failure nothing is mapped
+ * or bound; -ESTALE when the page contradicts itself.
  */
 int  queue_connect(struct queue *q, const struct message_ring *ring,
          enum ring_abi abi, bool persistent, enum resume_mode resume,

@@ -8,10 +8,29 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "tests/queue_rig.h"
+
+/* ---- the clock ---------------------------------------------------------- */
+
+uint64_t stopped_ns;
+
+/* Linked with -Wl,--wrap=clock_gettime. */
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+
+int
+__wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+	if (stopped_ns == 0)
+		return __real_clock_gettime(clock, ts);
+	ts->tv_sec = (time_t)(stopped_ns / 1000000000u);
+	ts->tv_nsec = (long)(stopped_ns % 1000000000u);
+	return 0;
+}
 
 /* ---- the guest -------------------------------------------------------- */
 
@@ -315,6 +334,7 @@ connect_queue(uint32_t memory, unsigned ring_order, bool persistent)
 	*req_event = *rsp_event = 1;
 	copies = notifies = unmasks = nr_ios = rsp_cons = page_maps = 0;
 	fail_nth = 0;
+	stopped_ns = 0;
 	copy_call_fails = hold = false;
 	memset(order, 0, sizeof(order));
 	STAILQ_INIT(&queued);

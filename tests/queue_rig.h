@@ -24,6 +24,7 @@ extern unsigned copies, notifies, unmasks, maps;
 extern unsigned page_maps;		/* calls that map one page */
 extern bool mapped[GUEST_PAGES];
 extern int pending_port;
+extern uint64_t stopped_ns;		/* what the clock says; 0: it runs */
 extern uint32_t *const req_prod, *const req_event;
 extern uint32_t *const rsp_prod, *const rsp_event;
 

@@ -380,6 +380,7 @@ static const char busy_answer[] =
     "\"ios-retried\": 5, \"submits\": 100, \"rounds\": 125, "
     "\"metadata-writes\": 199, "
     "\"copy-calls\": 200, \"copy-segments\": 5000, "
+    "\"map-calls\": 1056, \"unmap-calls\": 8, "
     "\"publishes\": 130, \"notifies\": 120, \"events\": 40, "
     "\"sleeps\": 7, \"polls\": 8, \"connects\": 2}}";
 
@@ -407,6 +408,8 @@ static const char busy_text[] =
 "guest\n"
 "  grant-copy calls                200        0.050 per request\n"
 "  segments copied                5000       25.000 per call\n"
+"  pages mapped to stay           1056        0.264 per request\n"
+"  pages unmapped                    8        0.002 per request\n"
 "  notifications                   120        0.030 per request\n"
 "  events received                  40        0.010 per request\n"
 "  publications                    130\n"
@@ -466,6 +469,8 @@ test_stats_idle(void **state)
 "guest\n"
 "  grant-copy calls                  0            - per request\n"
 "  segments copied                   0            - per call\n"
+"  pages mapped to stay              0            - per request\n"
+"  pages unmapped                    0            - per request\n"
 "  notifications                     0            - per request\n"
 "  events received                   0            - per request\n"
 "  publications                      0\n"

@@ -742,6 +742,10 @@ show_stats(const struct call *c, const json_t *answer)
 	    "reqs-answered", "per request");
 	print_ratio(s, "segments copied", "copy-segments", "copy-segments",
 	    "copy-calls", "per call");
+	print_ratio(s, "pages mapped to stay", "map-calls", "map-calls",
+	    "reqs-answered", "per request");
+	print_ratio(s, "pages unmapped", "unmap-calls", "unmap-calls",
+	    "reqs-answered", "per request");
 	print_ratio(s, "notifications", "notifies", "notifies",
 	    "reqs-answered", "per request");
 	print_ratio(s, "events received", "events", "events", "reqs-answered",
