@@ -80,7 +80,7 @@ set_segments(struct disk_spec *spec, uint32_t value)
 static void
 set_grants(struct disk_spec *spec, uint32_t value)
 {
-	spec->persistent = value != 0;
+	spec->grants = value;
 }
 
 static void
@@ -121,9 +121,9 @@ static const struct word poll_words[] = {
 	{ NULL,               0,                false },
 };
 static const struct word grants_words[] = {
-	{ "copy",             0,                true },
-	{ "auto",             0,                false },
-	{ "persistent",       1,                true },
+	{ "auto",             GRANTS_AUTO,      true },
+	{ "copy",             GRANTS_COPY,      true },
+	{ "persistent",       GRANTS_PERSISTENT, true },
 	{ NULL,               0,                false },
 };
 static const struct word discard_words[] = {
@@ -163,7 +163,7 @@ static const struct option options[] = {
 	{ .name = "merge", .use = "0 (off) to 1M",
 	  .number = true, .suffix = true, .min = 0, .max = SPEC_MERGE,
 	  .set = set_merge },
-	{ .name = "grants", .use = "copy or persistent",
+	{ .name = "grants", .use = "auto, copy or persistent",
 	  .words = grants_words, .set = set_grants },
 	{ .name = "ring-order", .use = "0 to 4",
 	  .number = true, .min = 0, .max = RING_MAX_ORDER,
@@ -348,6 +348,19 @@ was_given(uint32_t seen, void (*set)(struct disk_spec *, uint32_t))
 	return false;
 }
 
+/* grants=auto: see spec.h. */
+static bool
+offers_persistent(const struct disk_spec *spec)
+{
+	uint32_t segments = spec->segments;
+
+	if (spec->grants != GRANTS_AUTO)
+		return spec->grants == GRANTS_PERSISTENT;
+	if (segments > SPEC_AUTO_SEGMENTS)
+		segments = SPEC_AUTO_SEGMENTS;
+	return spec->memory / SPEC_PAGE >= SPEC_AUTO_REQUESTS * (segments + 1);
+}
+
 /* What agrees with its own row may still not fit together. */
 static int
 check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
@@ -364,6 +377,7 @@ check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 			    "memory", spec->segments, spec->memory);
 		spec->segments = (uint16_t)(spec->memory / SPEC_PAGE);
 	}
+	spec->persistent = offers_persistent(spec);
 	if (spec->merge <= spec->memory)
 		return 0;
 	if (was_given(seen, set_merge))

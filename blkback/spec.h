@@ -31,6 +31,17 @@ enum on_error {
 	ON_ERROR_STOP,		/* any error: likewise */
 };
 
+/* How the guest's pages are reached. */
+enum grants_mode { GRANTS_AUTO, GRANTS_COPY, GRANTS_PERSISTENT };
+
+/*
+ * GRANTS_AUTO offers persistent grants if 'memory' bounds their number to no
+ * less than a guest as most are keeps in use: the requests of a ring of one
+ * page, each of up to 32 segments, as Linux makes them, and its descriptors.
+ */
+#define SPEC_AUTO_REQUESTS 32u
+#define SPEC_AUTO_SEGMENTS 32u
+
 struct disk_spec {
 	char            format[16];
 	char            path[PATH_MAX];
@@ -42,7 +53,8 @@ struct disk_spec {
 	uint8_t         ring_order;	/* largest offered, 0 ... 4 */
 	uint16_t        segments;	/* of the largest request offered */
 	enum on_error   on_error;
-	bool            persistent;	/* grants=persistent */
+	enum grants_mode grants;	/* as given */
+	bool            persistent;	/* what it comes to: are they offered */
 	bool            readonly;
 	bool            discard;	/* discard=unmap */
 };

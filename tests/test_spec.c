@@ -23,7 +23,11 @@
 #define DEFAULTS							\
 	.format = "raw", .path = "/x", .cache = CACHE_NONE,		\
 	.poll_us = POLL_AUTO, .merge = 1 * MIB, .memory = 8 * MIB,	\
-	.ring_order = 4, .segments = 256, .readonly = false, .discard = true
+	.ring_order = 4, .segments = 256, .readonly = false, .discard = true, \
+	.persistent = true
+
+/* ... where memory is too small for persistent grants. */
+#define SMALL DEFAULTS, .persistent = false
 
 #pragma GCC diagnostic ignored "-Woverride-init"
 #ifdef __clang__
@@ -60,8 +64,9 @@ static const struct {
 	{ "raw,merge=1024k:/x",         { DEFAULTS } },
 	{ "raw,merge=1M:/x",            { DEFAULTS } },
 	{ "raw,merge=1048576:/x",       { DEFAULTS } },
-	{ "raw,grants=copy:/x",         { DEFAULTS } },
-	{ "raw,grants=persistent:/x",   { DEFAULTS, .persistent = true } },
+	{ "raw,grants=auto:/x",         { DEFAULTS } },
+	{ "raw,grants=copy:/x",         { DEFAULTS, .persistent = false } },
+	{ "raw,grants=persistent:/x",   { DEFAULTS } },
 	{ "raw,ring-order=0:/x",        { DEFAULTS, .ring_order = 0 } },
 	{ "raw,ring-order=3:/x",        { DEFAULTS, .ring_order = 3 } },
 	{ "raw,ring-order=4:/x",        { DEFAULTS } },
@@ -69,14 +74,14 @@ static const struct {
 	{ "raw,segments=12:/x",         { DEFAULTS, .segments = 12 } },
 	{ "raw,segments=32:/x",         { DEFAULTS, .segments = 32 } },
 	{ "raw,segments=256:/x",        { DEFAULTS } },
-	{ "raw,memory=2M:/x",           { DEFAULTS, .memory = 2 * MIB } },
+	{ "raw,memory=2M:/x",           { SMALL, .memory = 2 * MIB } },
 	{ "raw,memory=1G:/x",           { DEFAULTS, .memory = 1024 * MIB } },
 	{ "raw,memory=1g:/x",           { DEFAULTS, .memory = 1024 * MIB } },
 	{ "raw,memory=1073741824:/x",   { DEFAULTS, .memory = 1024 * MIB } },
 	{ "raw,memory=1073741823:/x",   { DEFAULTS, .memory = 1024 * MIB } },
-	{ "raw,memory=1048577:/x",      { DEFAULTS,
+	{ "raw,memory=1048577:/x",      { SMALL,
 	                                  .memory = 1 * MIB + 4 * KIB } },
-	{ "raw,memory=1052672:/x",      { DEFAULTS,
+	{ "raw,memory=1052672:/x",      { SMALL,
 	                                  .memory = 1 * MIB + 4 * KIB } },
 	{ "raw,discard=unmap:/x",       { DEFAULTS } },
 	{ "raw,discard=ignore:/x",      { DEFAULTS, .discard = false } },
@@ -90,21 +95,34 @@ static const struct {
 	{ "raw,profile=default:/x",     { DEFAULTS } },
 
 	/* What was not asked for gives way to a small arena. */
-	{ "raw,memory=64K:/x",          { DEFAULTS, .memory = 64 * KIB,
+	{ "raw,memory=64K:/x",          { SMALL, .memory = 64 * KIB,
 	                                  .merge = 64 * KIB, .segments = 16 } },
-	{ "raw,memory=65537:/x",        { DEFAULTS, .memory = 68 * KIB,
+	{ "raw,memory=65537:/x",        { SMALL, .memory = 68 * KIB,
 	                                  .merge = 68 * KIB, .segments = 17 } },
-	{ "raw,merge=64K,memory=64K:/x", { DEFAULTS, .memory = 64 * KIB,
+	{ "raw,merge=64K,memory=64K:/x", { SMALL, .memory = 64 * KIB,
 	                                  .merge = 64 * KIB, .segments = 16 } },
-	{ "raw,merge=0,memory=64K:/x",  { DEFAULTS, .memory = 64 * KIB,
+	{ "raw,merge=0,memory=64K:/x",  { SMALL, .memory = 64 * KIB,
 	                                  .merge = 0, .segments = 16 } },
-	{ "raw,memory=1020K:/x",        { DEFAULTS, .memory = 1020 * KIB,
+	{ "raw,memory=1020K:/x",        { SMALL, .memory = 1020 * KIB,
 	                                  .merge = 1020 * KIB,
 	                                  .segments = 255 } },
-	{ "raw,memory=1M:/x",           { DEFAULTS, .memory = 1 * MIB } },
-	{ "raw,segments=16,memory=64K:/x", { DEFAULTS, .memory = 64 * KIB,
+	{ "raw,memory=1M:/x",           { SMALL, .memory = 1 * MIB } },
+	{ "raw,segments=16,memory=64K:/x", { SMALL, .memory = 64 * KIB,
 	                                  .merge = 64 * KIB, .segments = 16 } },
-	{ "raw,memory=1M,segments=256:/x", { DEFAULTS, .memory = 1 * MIB } },
+	{ "raw,memory=1M,segments=256:/x", { SMALL, .memory = 1 * MIB } },
+
+	/* So do persistent grants, at 32 requests of 32 pages and one. */
+	{ "raw,memory=4224K:/x",        { DEFAULTS, .memory = 4224 * KIB } },
+	{ "raw,memory=4220K:/x",        { SMALL, .memory = 4220 * KIB } },
+	{ "raw,grants=auto,memory=4220K:/x", { SMALL,
+	                                  .memory = 4220 * KIB } },
+	{ "raw,grants=persistent,memory=4220K:/x", { DEFAULTS,
+	                                  .memory = 4220 * KIB } },
+	{ "raw,grants=copy,memory=1G:/x", { SMALL, .memory = 1024 * MIB } },
+	{ "raw,segments=11,memory=1536K:/x", { DEFAULTS, .segments = 11,
+	                                  .memory = 1536 * KIB } },
+	{ "raw,memory=1532K,segments=11:/x", { SMALL, .segments = 11,
+	                                  .memory = 1532 * KIB } },
 
 	{ "qcow2:/x",                   { DEFAULTS, .format = "qcow2" } },
 	{ "qcow2,cache=directsync,discard=ignore,readonly=on:/a:b,c",
@@ -209,8 +227,7 @@ static const struct {
 	  { "merge=69633", "memory=69632", "lower merge or raise memory" } },
 	{ "raw,memory=64K,merge=1M:/x",
 	  { "merge=1048576", "memory=65536", "lower merge or raise memory" } },
-	{ "raw,grants=auto:/x", { "grants=auto", "not built yet", "copy" } },
-	{ "raw,grants=map:/x", { "grants=map", "not known", "copy" } },
+	{ "raw,grants=map:/x", { "grants=map", "not known", "auto, copy" } },
 	{ "raw,ring-order=5:/x", { "ring-order=5", "out of range", "0 to 4" } },
 	{ "raw,ring-order=-1:/x",
 	  { "ring-order=-1", "not a number", "0 to 4" } },

@@ -151,6 +151,7 @@ static const struct {
 	{ "protocol", true, false }, { "ring-page-order", true, true },
 	{ "num-ring-pages", true, false },
 	{ "multi-queue-num-queues", true, false },
+	{ "feature-persistent", true, true },
 };
 
 /*
@@ -228,9 +229,7 @@ attack_nodes(struct enemy *e)
 		return -1;
 	/* Nobody's business but the guest's. */
 	for (k = 0; k < nr; k++)
-		if (try_node(e, "feature-persistent", bad_values[k],
-		    true) < 0 ||
-		    try_node(e, "feature-large-sector-size", bad_values[k],
+		if (try_node(e, "feature-large-sector-size", bad_values[k],
 		    true) < 0)
 			return -1;
 	return honest(e);
