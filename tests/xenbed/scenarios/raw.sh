@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # Raw disks of Linux guests, from attach to detach: by xl and by ringback, a
 # whole disk written and read back, a file system over a reboot, a large ring,
-# our processes killed under writes, PVH; and nothing is left behind afterwards.
+# our processes killed under writes, PVH; its pages mapped to stay, or copied; and
+# nothing is left behind afterwards.
 #
 #   BACKEND=blkback   the same against the kernel's backend, on loop devices:
 #                     tells a failure of the bed or of the guest from ours
@@ -38,13 +39,17 @@ image_holds() {
 }
 
 by_ringback() {
-	check "ringback attach xvdb" ringback attach g1 xvdb raw:/srv/b.img
+	check "ringback attach xvdb" \
+	    ringback attach g1 xvdb raw,grants=copy:/srv/b.img
 	check "g1: xvdb is there, 48 MiB" guest g1 "disk_there xvdb 98304"
 	check "ringback list names both disks" \
 	    equal "$(listed | grep -o 'xvd[a-z]' | sort -u | xargs)" "xvda xvdb"
 	whole_disk g1 xvdb
 	check "ringback stats counts the writes" \
 	    [ "$(number g1 xvdb write-bytes)" -ge $((48 * 1024 * 1024)) ]
+	check "all of it was copied" \
+	    [ "$(number g1 xvdb copy-segments)" -ge $((2 * 48 * 256)) ]
+	check "no page was mapped" equal "$(number g1 xvdb map-calls)" 0
 	check "ringback detach xvdb" ringback detach g1 xvdb
 	check "xvdb has left no node" is_empty "$(nodes_of xvdb)"
 	check "g1: xvdb is gone" guest g1 "[ ! -e /sys/block/xvdb ]"
@@ -155,10 +160,32 @@ large_ring_guest() {
 	image_holds /srv/b.img
 }
 
+# grant_calls NAME VDEV: for data, of any kind
+grant_calls() {
+	echo $(($(number "$1" "$2" map-calls) + $(number "$1" "$2" unmap-calls) +
+	    $(number "$1" "$2" copy-calls)))
+}
+
+# The second time all pages are mapped: next to no calls.
+stays_mapped() {
+	local calls requests
+	check "$1: pages of $2 are mapped" [ "$(number "$1" "$2" map-calls)" -gt 0 ]
+	calls=$(grant_calls "$1" "$2") requests=$(number "$1" "$2" reqs-answered)
+	whole_disk "$1" "$2"
+	calls=$(($(grant_calls "$1" "$2") - calls))
+	requests=$(($(number "$1" "$2" reqs-answered) - requests))
+	echo "# the second time: $calls grant calls, $requests requests"
+	check "$1: the second time, 1 grant call for 20 requests at most" \
+	    [ $((calls * 20)) -le "$requests" ]
+	check "$1: nothing was copied" \
+	    equal "$(number "$1" "$2" copy-segments)" 0
+}
+
 pvh_guest() {
 	guest_make g3 type=pvh script=$SCRIPT disk="$(disk xvda /srv/d.img)"
 	guest_boot g3
 	whole_disk g3 xvda
+	! ours || stays_mapped g3 xvda
 	check "g3: the kernel saw no disk error" guest g3 no_errors
 	check "xl destroy g3 while its disk is connected" xl destroy g3
 	image_holds /srv/d.img
