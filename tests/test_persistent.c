@@ -329,6 +329,21 @@ test_bad_descriptors(void **state)
 	assert_calls(1, 0, 2, 3 + 2 * 64);
 }
 
+/* What is wrong with them is seen in the copy of a mapped page as well. */
+static void
+test_refused_descriptors(void **state)
+{
+	(void)state;
+	put_indirect(BLKIF_OP_WRITE, 64, 64, 100, 900);
+	descriptor(900, 63)->last_sect = 8;
+	put_indirect(BLKIF_OP_WRITE, 64, 64, 100, 901);
+	run();
+	assert_int_equal(got(0), BLKIF_RSP_ERROR);
+	assert_int_equal(got(1), BLKIF_RSP_OKAY);
+	assert_int_equal(stats()->reqs_rejected, 1);
+	assert_calls(2 + 64, 0, 0, 0);
+}
+
 /* Some descriptors are mapped, others are copied, in one round. */
 static void
 test_descriptors_mixed(void **state)
@@ -472,6 +487,7 @@ main(void)
 		S(test_in_use_stays),
 		P(test_indirect),
 		P(test_bad_descriptors),
+		P(test_refused_descriptors),
 		S(test_descriptors_mixed),
 		S(test_descriptors_bounded),
 		P(test_again),
