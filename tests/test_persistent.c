@@ -393,26 +393,33 @@ test_descriptors_bounded(void **state)
 	assert_calls(16, 0, 1 + 2 * 7, 16 + 7 + 7 * 16);
 }
 
-/* A new connection finds nothing of the last one's. */
+/* Another connection. */
 static void
-test_again(void **state)
+reconnect(bool persistent)
 {
 	struct message_ring ring = { .order = 0, .port = 3, .gref = { 1 } };
 	char why[WHY_MAX];
 
+	queue_disconnect(&q);
+	memset(ring_pages, 0, sizeof(ring_pages));
+	*req_event = *rsp_event = 1;
+	rsp_cons = 0;
+	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, persistent,
+	    RESUME_NO, why), 0);
+}
+
+/* It finds nothing of the last one's. */
+static void
+test_again(void **state)
+{
 	(void)state;
 	granted[200] = 0;
 	put(BLKIF_OP_READ, 0, 2, 199);
 	run();
 	assert_int_equal(got(0), BLKIF_RSP_ERROR);
 	assert_calls(2, 0, 1, 2);
-	queue_disconnect(&q);
+	reconnect(true);
 	assert_calls(2, 1, 1, 2);
-	memset(ring_pages, 0, sizeof(ring_pages));
-	*req_event = *rsp_event = 1;
-	rsp_cons = 0;
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, true,
-	    RESUME_NO, why), 0);
 	ask(BLKIF_OP_READ, 1, 199);
 	assert_calls(3, 1, 1, 2);
 }
@@ -421,36 +428,20 @@ test_again(void **state)
 static void
 test_not_agreed(void **state)
 {
-	struct message_ring ring = { .order = 0, .port = 3, .gref = { 1 } };
-	char why[WHY_MAX];
-
 	(void)state;
-	queue_disconnect(&q);
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, false,
-	    RESUME_NO, why), 0);
-	put(BLKIF_OP_WRITE, 0, 1, 100);
-	run();
-	assert_int_equal(got(0), BLKIF_RSP_OKAY);
-	assert_int_equal(copies, 1);
-	assert_int_equal(page_maps, 0);
+	reconnect(false);
+	ask(BLKIF_OP_WRITE, 1, 100);
+	assert_calls(0, 0, 1, 1);
 }
 
-/* Nor is one that says so to a queue that does not offer it. */
+/* So is one that says so to a queue that does not offer it. */
 static void
 test_not_offered(void **state)
 {
-	struct message_ring ring = { .order = 0, .port = 3, .gref = { 1 } };
-	char why[WHY_MAX];
-
 	(void)state;
-	queue_disconnect(&q);
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, true,
-	    RESUME_NO, why), 0);
-	put(BLKIF_OP_WRITE, 0, 1, 100);
-	run();
-	assert_int_equal(got(0), BLKIF_RSP_OKAY);
-	assert_int_equal(copies, 1);
-	assert_int_equal(page_maps, 0);
+	reconnect(true);
+	ask(BLKIF_OP_WRITE, 1, 100);
+	assert_calls(0, 0, 1, 1);
 }
 
 /* Neither flushes nor discards have pages. */
