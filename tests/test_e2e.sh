@@ -630,8 +630,8 @@ mapped_once() {
 	done
 }
 
-# counted NAME MAPPED UNMAPPED COPIED: what the disk's statistics say
-counted() {
+# mappings NAME MAPPED UNMAPPED COPIED: what the disk's statistics say
+mappings() {
 	rb --json stats guest-7 xvdd >"$dir/stats"
 	exactly "$1: pages mapped since the attach" \
 	    "$(number map-calls "$dir/stats")" "$2"
@@ -646,7 +646,7 @@ copied() {
 	job "$mode: I/O" --rw randrw --bs 4k --depth 8 --ios 200
 	amount "$mode" copy_segments 200
 	amount "$mode" maps 0
-	counted "$mode" 0 0 200
+	mappings "$mode" 0 0 200
 	check "$mode: detach" rb detach guest-7 xvdd
 	nothing_left "$mode: nothing is left" 7
 }
@@ -670,7 +670,7 @@ persistent() {
 		mapped_once "$p, direct" 32 --bs 4k --depth 32 --ios 600
 		mapped_once "$p, indirect" $((4 * 33 - 32)) --bs 128k --depth 4 \
 		    --ios 80
-		counted "$p" $((4 * 33)) 0 0
+		mappings "$p" $((4 * 33)) 0 0
 		job "$p: every kind" --rw randrw --bs 44k --depth 16 \
 		    --ios 150 --misalign 3
 		check "$p: everything reads back" guest 7 io xvdd --rw read \
