@@ -21,6 +21,7 @@
 #include <xenstore.h>
 
 #include "tests/loopxen/rig.h"
+#include "tests/loopxen/shared.h"
 
 /* ---- events ----------------------------------------------------------- */
 
@@ -50,6 +51,63 @@ masked_until_unmask(void **state)
 	errno = 0;
 	assert_int_equal(xenevtchn_pending(r->evt), -1);
 	assert_int_equal(errno, EAGAIN);
+	loopguest_port_close(p);
+}
+
+/* An event that comes before the one before it was taken. */
+static void
+sent_again_before_taken(void **state)
+{
+	struct rig		*r = *state;
+	struct loopguest_port	*p = rig_port(r);
+	evtchn_port_t		 port = rig_bind(r->evt, p);
+	int			 fd = xenevtchn_fd(r->evt);
+
+	assert_int_equal(xenevtchn_unmask(r->evt, port), 0);
+	assert_int_equal(loopguest_port_notify(p), 0);
+	assert_int_equal(loopguest_port_notify(p), 0);
+	assert_int_equal(xenevtchn_pending(r->evt), (int)port);
+	assert_false(rig_readable(fd));
+	assert_int_equal(xenevtchn_unmask(r->evt, port), 0);
+	assert_int_equal(xenevtchn_pending(r->evt), (int)port);
+	assert_false(rig_readable(fd));
+	loopguest_port_close(p);
+}
+
+/* A backend killed when the event was marked, but its owner not woken. */
+static void
+woken_for_a_dead_sender(void **state)
+{
+	struct rig		*r = *state;
+	struct loopguest_port	*p = rig_port(r);
+	_Atomic uint32_t	*word;
+
+	(void)rig_bind(r->evt, p);
+	word = (_Atomic uint32_t *)(uintptr_t)loopguest_port_word(p);
+	atomic_fetch_or(word, LX_READY | LX_MASKED);
+	assert_false(rig_readable(loopguest_port_fd(p)));
+	assert_int_equal(xenevtchn_close(r->evt), 0);
+	r->evt = NULL;
+	assert_int_equal(loopguest_port_wait(p, 1000), 0);
+	loopguest_port_close(p);
+}
+
+/* What was counted for a port that is gone is an event for nothing. */
+static void
+event_for_nothing(void **state)
+{
+	struct rig		*r = *state;
+	struct loopguest_port	*p = rig_port(r);
+	evtchn_port_t		 port = rig_bind(r->evt, p);
+	uint64_t		 one = 1;
+
+	assert_int_equal(xenevtchn_unmask(r->evt, port), 0);
+	assert_int_equal(write(xenevtchn_fd(r->evt), &one, sizeof(one)),
+	    (int)sizeof(one));
+	assert_int_equal(xenevtchn_pending(r->evt), (int)port);
+	assert_int_equal(xenevtchn_unmask(r->evt, port), 0);
+	assert_int_equal(loopguest_port_notify(p), 0);
+	assert_int_equal(xenevtchn_pending(r->evt), (int)port);
 	loopguest_port_close(p);
 }
 
@@ -608,6 +666,9 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		RIG_TEST(masked_until_unmask),
+		RIG_TEST(sent_again_before_taken),
+		RIG_TEST(woken_for_a_dead_sender),
+		RIG_TEST(event_for_nothing),
 		RIG_TEST(guest_sleeps_and_spins),
 		RIG_TEST(many_ports_one_handle),
 		RIG_TEST(closed_end_can_be_bound_again),

@@ -200,6 +200,21 @@ port_count_end(struct domain *d, struct lx_port *p, struct domain *od,
 		lx_count(front->dom, ev->id, LX_UNBINDS, 1);
 }
 
+/*
+ * The end that sent to it is gone, perhaps killed between marking an event and
+ * writing it: whoever has it looks once too often rather than never.
+ */
+static void
+port_wake(struct lx_port *p)
+{
+	struct events	*ev = events_find(atomic_load(&p->owner));
+	uint64_t	 one = 1;
+
+	if (ev != NULL && (atomic_load(&p->bits) & LX_READY) != 0 &&
+	    write(ev->fd, &one, sizeof(one)) == -1 && errno != EAGAIN)
+		warn("cannot wake handle %u", ev->id);
+}
+
 static void
 port_close(struct domain *d, uint32_t port)
 {
@@ -212,6 +227,7 @@ port_close(struct domain *d, uint32_t port)
 		op = lx_domain_port(od->dom, lx_link_port(link));
 		port_count_end(d, p, od, op);
 		port_link(op, LX_UNBOUND, d->domid, 0);
+		port_wake(op);
 	}
 	port_link(p, LX_FREE, 0, 0);
 	atomic_store(&p->owner, 0);

@@ -78,10 +78,10 @@ lx_deliver(struct lx_port *port, int fd, int idle)
 	} while (!atomic_compare_exchange_weak(&port->bits, &old, new));
 
 	/*
-	 * Also when it was READY before: a process killed between the two
-	 * lines, which are one hypercall under Xen, has woken nobody.
+	 * A process killed between the two, which are one hypercall under Xen,
+	 * has woken nobody: the broker does it then.
 	 */
-	return event_write((LX_READY & new) != 0 ? fd : idle);
+	return event_write(((new ^ old) & LX_READY) != 0 ? fd : idle);
 }
 
 /* ---- opening ---------------------------------------------------------- */
@@ -480,8 +480,15 @@ lx_events_notify(struct lx_events *ev, uint32_t port)
 	return error;
 }
 
-/* Take one delivered event: its port.  Sleeps when there is none, unless the
- * descriptor is non-blocking, as the real device does. */
+/*
+ * Take one delivered event: its port.  Sleeps when there is none, unless the
+ * descriptor is non-blocking, as the real device does.
+ *
+ * When the port of an event is closed before it is taken, or the broker wakes
+ * for a dead sender whose event was taken already, no port is READY.  Callers
+ * that have seen the descriptor readable do not expect a failure (xenstored
+ * ends): they get an event for nothing, which Xen may send at any time.
+ */
 int
 lx_events_pending(struct lx_events *ev)
 {
@@ -503,6 +510,8 @@ lx_events_pending(struct lx_events *ev)
 		if (old & LX_READY)
 			break;
 	}
+	if (p == NULL)
+		p = TAILQ_FIRST(&ev->ports);
 	if (p != NULL) {
 		events_count(ev, p, LX_BACKEND_PENDING);
 		/* the next search starts with the others */
