@@ -189,6 +189,10 @@ TESTS += $(O)/test_bench_parts
 $(O)/test_bench_parts: LIBS = -lcmocka -lm
 $(O)/test_bench_parts: $(patsubst %,$(O)/%.o,tests/test_bench_parts tools/hist tools/pattern)
 	$(LINK)
+TESTS += $(O)/test_compare_stats
+$(O)/test_compare_stats: LIBS = -lcmocka -lm
+$(O)/test_compare_stats: $(patsubst %,$(O)/%.o,tests/test_compare_stats tools/compare_stats)
+	$(LINK)
 $(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o
 	$(LINK)
