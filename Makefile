@@ -221,9 +221,9 @@ check-xen: deps-xen $$(PROGRAMS)
 # The drop-ins go into programs that may be sanitised, but are not themselves.
 LOOPXEN_LIBS = gnttab evtchn call foreignmemory devicemodel
 LOOPXEN = $(LOOPXEN_LIBS:%=$(O)/loopxen/libxen%.so.1) $(O)/loopxen/preload.so \
-          $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
+          $(O)/loopxen/gntdev.so $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
 TESTS += tests/loopxen/test.sh
-CHECK_NEEDS += $(LOOPXEN) $(O)/test_loopxen $(O)/test_loopxen_events
+CHECK_NEEDS += $(LOOPXEN) $(O)/test_loopxen $(O)/test_loopxen_events $(O)/test_gntdev
 LOOPXEN_GUEST = $(patsubst %,$(O)/tests/loopxen/%.o,guest events client)
 $(O)/loopxen/%.o: tests/loopxen/%.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
@@ -235,6 +235,8 @@ $(O)/loopxen/libxen%.so.1: $(O)/loopxen/%.o $(O)/loopxen/client.o tests/loopxen/
 $(O)/loopxen/libxenevtchn.so.1: $(O)/loopxen/events.o
 $(O)/loopxen/preload.so: $(O)/loopxen/preload.o
 	$(call say,LD,$@)$(CC) -shared -o $@ $^
+$(O)/loopxen/gntdev.so: $(O)/loopxen/gntdev.o
+	$(call say,LD,$@)$(CC) -shared -o $@ $^ -lxengnttab
 $(O)/loopxen/loopxen-broker: LIBS = -pthread
 $(O)/loopxen/loopxen-broker: $(patsubst %,$(O)/tests/loopxen/%.o,broker events client)
 	$(LINK)
@@ -244,6 +246,10 @@ $(O)/test_loopxen $(O)/test_loopxen_events: LIBS = -lcmocka -lxenstore -lxengntt
     -lxenevtchn -lxenctrl -lseccomp -pthread
 $(O)/test_loopxen $(O)/test_loopxen_events: $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/loopxen/rig.o $(LOOPXEN_GUEST)
+	$(LINK)
+$(O)/test_gntdev: LIBS = -lcmocka -lxengnttab -lxenevtchn -lxenstore -pthread
+$(O)/test_gntdev: $(O)/tests/test_gntdev.o $(O)/tests/loopxen/rig.o $(LOOPXEN_GUEST) \
+    $(O)/tests/loopxen/gntdev.o
 	$(LINK)
 loopxen: ## build the libraries, broker and xenstored of loopxen
 loopxen: $(LOOPXEN)
