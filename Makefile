@@ -178,6 +178,7 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
 $(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback) \
+    $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
 
@@ -249,7 +250,7 @@ $(O)/test_loopxen $(O)/test_loopxen_events: $(O)/test_%: $(O)/tests/test_%.o \
 	$(LINK)
 $(O)/test_gntdev: LIBS = -lcmocka -lxengnttab -lxenevtchn -lxenstore -pthread
 $(O)/test_gntdev: $(O)/tests/test_gntdev.o $(O)/tests/loopxen/rig.o $(LOOPXEN_GUEST) \
-    $(O)/tests/loopxen/gntdev.o
+    $(O)/loopxen/gntdev.o
 	$(LINK)
 loopxen: ## build the libraries, broker and xenstored of loopxen
 loopxen: $(LOOPXEN)
