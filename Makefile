@@ -184,7 +184,8 @@ $(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringb
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
          tests/test_hotplug.sh tests/test_install.sh tests/test_man.sh \
-         tests/test_cli_daemon.sh tests/test_info.sh tests/test_bench.sh
+         tests/test_cli_daemon.sh tests/test_info.sh tests/test_bench.sh \
+         tests/test_compare.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 TESTS += $(O)/test_bench_parts
 $(O)/test_bench_parts: LIBS = -lcmocka -lm

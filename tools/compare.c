@@ -100,7 +100,10 @@ run_once(const struct compare *c, const struct compare_column *column,
 	free(command);
 	if (rc != 0)
 		return rc;
-	rc = compare_read_fio(out, len, cell->write, run, why);
+	/* One that verifies may do both, and print either. */
+	if (!verify ||
+	    compare_read_fio(out, len, !cell->write, run, why) < 0)
+		rc = compare_read_fio(out, len, cell->write, run, why);
 	free(out);
 	return rc;
 }

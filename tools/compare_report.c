@@ -78,7 +78,7 @@ show_head(const struct compare *c)
 	for (i = 0; i < c->nr_columns; i++)
 		show_column(c, &c->column[i]);
 	printf("Cells are direction, size and number in flight.  Of %s the "
-	    "median in MB/s (1000 I/Os per\nsecond up to 4k)", first);
+	    "median in MB/s (I/Os per second\nup to 4k)", first);
 	if (c->nr_columns == 1) {
 		printf("; there is nothing to compare it with.\n");
 		return;
@@ -122,6 +122,8 @@ show_speed(const struct compare *c, size_t cell)
 		snprintf(speed, sizeof(speed), "failed");
 	else if (r.speed.n == 0)
 		snprintf(speed, sizeof(speed), "-");
+	else if (c->cell[cell].block <= 4096 && r.ios < 10000)
+		snprintf(speed, sizeof(speed), "%.0f/s", r.ios);
 	else if (c->cell[cell].block <= 4096)
 		snprintf(speed, sizeof(speed), "%.1fk/s", r.ios / 1e3);
 	else
@@ -148,10 +150,9 @@ show_ratio(const struct compare *c, size_t cell, size_t column, bool last)
 	else
 		interval_text(&r.ratio, text);
 	if (r.failed || r.ratio.n == 0 || compare_is_limit(&c->column[column]))
-		printf(last ? "  %s" : "  %-18s", text);
+		printf(last ? "  %s" : "  %-17s", text);
 	else
-		printf(last ? "  %s %c" : "  %-16s %c", text,
-		    marks[r.verdict]);
+		printf("  %*s%c", last ? 0 : -16, text, marks[r.verdict]);
 }
 
 /* The others from 'from' to 'to' - 1. */
@@ -162,7 +163,7 @@ show_rows(const struct compare *c, size_t from, size_t to)
 
 	printf("\n%-13s %9s", "", c->column[0].name);
 	for (i = from; i < to; i++)
-		printf(i + 1 < to ? "  %-18s" : "  %s", c->column[i].name);
+		printf(i + 1 < to ? "  %-17s" : "  %s", c->column[i].name);
 	putchar('\n');
 	for (cell = 0; cell < c->nr_cells; cell++) {
 		show_speed(c, cell);
