@@ -44,7 +44,7 @@ all:
 
 # On a fresh machine the compiler itself may be missing: for these goals,
 # everything waits for the packages.
-WAIT_DEPS = $(if $(filter check check-% demo,$(MAKECMDGOALS)),deps)
+WAIT_DEPS = $(if $(filter bench check check-% demo,$(MAKECMDGOALS)),deps)
 
 $(O)/%.o: %.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
@@ -317,6 +317,17 @@ bench-qcow2: ## what qcow2 costs, against raw and QEMU (20 minutes)
 bench-qcow2: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
 	$(Q)O=$(O) sh tests/bench_qcow2.sh
 .PHONY: bench-qcow2
+
+# Its variables stand at the top of the script.
+BENCH_NEEDS = $(LOOPXEN) $(O)/loopfront $(O)/copy_rate
+$(O)/copy_rate: $(O)/tests/copy_rate.o
+	$(LINK)
+bench: ## block sizes by depths, against QEMU, tapdisk and fio (30 minutes)
+bench: deps $$(PROGRAMS) $$(BENCH_NEEDS)
+	$(Q)O=$(O) sh tests/bench_grid.sh
+.PHONY: bench
+TESTS += tests/test_grid.sh
+CHECK_NEEDS += $(BENCH_NEEDS)
 
 demo: ## see it work: a guest, two disks, verified I/O, in 30 seconds
 demo: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront

@@ -132,6 +132,10 @@ locks_no_guest(void **state)
 		skip();
 	}
 	before = locked();
+#ifdef RINGBACK_SANITIZED
+	if (before == 0)
+		skip();			/* the sanitizer's mlockall is none */
+#endif
 	assert_true(before > 0);
 	p = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(p != MAP_FAILED);
