@@ -73,7 +73,8 @@ compare_result(const struct compare *c, size_t cell, size_t column,
 	    &r->ratio);
 	stats_interval(other, drop_zeros(other, c->repeats), &r->speed);
 	r->verdict = stats_judge(&r->ratio);
-	r->failed = c->failed[cell][column] >= COMPARE_FAILS ||
+	r->failed = c->column[column].check == CHECK_FAILED ||
+	    c->failed[cell][column] >= COMPARE_FAILS ||
 	    (r->speed.n == 0 && c->failed[cell][column] > 0);
 	r->ios = median(c, cell, column, RUN_IOS);
 	r->p50 = median(c, cell, column, RUN_P50);
@@ -251,15 +252,12 @@ finish(const struct compare *c)
 	int rc = c->interrupted ? FAILED : DONE;
 
 	compare_show(c);
-	for (i = 0; i < c->nr_columns; i++) {
-		if (c->column[i].check == CHECK_FAILED)
-			rc = FAILED;
+	for (i = 0; i < c->nr_columns; i++)
 		for (cell = 0; cell < c->nr_cells; cell++) {
 			compare_result(c, cell, i, &r);
 			if (r.failed)
 				rc = FAILED;
 		}
-	}
 	if (c->json != NULL && save_json(c) != DONE)
 		rc = FAILED;
 	if (c->plot != NULL && save_plot(c) != DONE)

@@ -27,7 +27,9 @@ verdict_name(const struct compare_result *r)
 		[STATS_UNDECIDED] = "undecided",
 	};
 
-	return r->failed || r->ratio.n == 0 ? "failed" : names[r->verdict];
+	if (r->failed)
+		return "failed";
+	return r->ratio.n == 0 ? "none" : names[r->verdict];
 }
 
 static json_t *

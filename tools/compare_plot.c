@@ -179,7 +179,7 @@ put_ratio(const struct plot *p, size_t cell, size_t column, double y)
 
 	compare_result(p->c, cell, column, &r);
 	if (r.failed || r.ratio.n == 0) {
-		put_text(p, RIGHT - 4, y + 4, "end", "failed");
+		put_text(p, RIGHT - 4, y + 4, "end", r.failed ? "failed" : "-");
 		return;
 	}
 	put_line(p, x_of(p, r.ratio.low), y, x_of(p, r.ratio.high), y,

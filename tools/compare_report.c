@@ -173,6 +173,41 @@ show_rows(const struct compare *c, size_t from, size_t to)
 	}
 }
 
+/* Of the columns whose runs tell it. */
+static void
+show_cpu(const struct compare *c)
+{
+	struct compare_result r;
+	bool told[COMPARE_COLUMNS] = { false }, any = false;
+	char name[32];
+	size_t cell, i;
+
+	for (i = 0; i < c->nr_columns; i++)
+		for (cell = 0; cell < c->nr_cells; cell++) {
+			compare_result(c, cell, i, &r);
+			told[i] = told[i] || r.cpu > 0;
+			any = any || told[i];
+		}
+	if (!any)
+		return;
+	printf("\nCPU of the backend, us per I/O\n%-13s", "");
+	for (i = 0; i < c->nr_columns; i++)
+		if (told[i])
+			printf(" %*s", (int)COMPARE_NAME - 1,
+			    c->column[i].name);
+	putchar('\n');
+	for (cell = 0; cell < c->nr_cells; cell++) {
+		compare_cell_name(&c->cell[cell], name);
+		printf("%-13s", name);
+		for (i = 0; i < c->nr_columns; i++) {
+			compare_result(c, cell, i, &r);
+			if (told[i])
+				printf(" %16.2f", r.cpu / 1e3);
+		}
+		putchar('\n');
+	}
+}
+
 /* ---- what it comes to ---------------------------------------------------- */
 
 /* The cells with that verdict; NULL: count only. */
@@ -302,6 +337,7 @@ compare_show(const struct compare *c)
 		if (to <= from)
 			break;
 	}
+	show_cpu(c);
 	putchar('\n');
 	for (i = 1; i < c->nr_columns; i++)
 		show_summary(c, i);
