@@ -126,17 +126,18 @@ image() {
 	sync "$work/$1"
 }
 
-# What the guest says of its ring: "ring order 3, 11 segments".
+# What the guest says of its ring: "ring order 3, 11 segments, grants copied".
 ring_of() {
 	guest 7 list | sed -n "s/^disk=$1 .*ring-order=\([0-9]*\) .*segments=\
-\([0-9]*\) persistent=\([01]\) .*/ring order \1, \2 segments, persistent \
-grants \3/p" | sed 's/, persistent grants 0//; s/ 1$//'
+\([0-9]*\) persistent=\([01]\) .*/ring order \1, \2 segments, \3/p" |
+	    sed 's/ 0$/ grants copied/; s/ 1$/ persistent grants/'
 }
 
-# How the guest is to connect to what is attached next.
+# How the guest is to connect to what is attached next: as Linux does, but with
+# rings and requests as large as that.
 front() {
-	guest 7 set --abi x86_64 --ring-order "$1" --segments "$2" \
-	    --persistent="$3" >"$dir/err" 2>&1 || fatal "tell the guest"
+	guest 7 set --abi x86_64 --persistent --ring-order "$1" \
+	    --segments "$2" >"$dir/err" 2>&1 || fatal "tell the guest"
 }
 
 # pin CPU PID
@@ -146,19 +147,29 @@ pin() {
 	    >"$dir/err" 2>&1 || fatal "give process $2 a CPU of its own"
 }
 
+# What is not said by SPEC is as it always is; the ring is told apart.
+spec_note() {
+	how=$spec
+	for option in cache=none poll=auto; do
+		case ,$how in
+		*,"${option%=*}="*)	;;
+		*)	how=${how:+$how,}$option ;;
+		esac
+	done
+	printf '%s\n' "$how" | tr ',' '\n' |
+	    sed '/^ring-order=/d; /^segments=/d; /^grants=/d; s/$/, /' | tr -d '\n'
+}
+
 add_ringback() {
 	wanted ringback || return 0
 	image ringback
-	case $spec in
-	*grants=persistent*) front "$order" "$segments" on ;;
-	*)	front "$order" "$segments" off ;;
-	esac
+	front "$order" "$segments"
 	rb attach guest-7 xvda "raw${spec:+,$spec}:$work/ringback" \
 	    >"$dir/err" 2>&1 || fatal "attach a disk of Ringback"
 	pid=$(disk_processes | sed 's/ .*//')
 	pin 1 "$pid"
-	column ringback "guest:xvda:$pid" "cache=none, io=native, \
-$(ring_of xvda), ${spec:-poll=auto, grants=copy}"
+	column ringback "guest:xvda:$pid" "io=native, $(spec_note)\
+$(ring_of xvda)"
 }
 
 add_qemu() {
@@ -177,11 +188,11 @@ add_qemu() {
 		how="page cache, threads (it has no libaio)"
 	fi
 	image qemu
-	front "$peer_order" 11 off
+	front "$peer_order" 11
 	qemu_attach 7 xvdb "aio:$work/qemu" || fatal "attach a disk of QEMU"
 	pin 1 "$qemu_pid"
 	column qemu "guest:xvdb:$qemu_pid" "$how, $(ring_of xvdb), no polling, \
-$("$qemu" --version | sed -n '1s/.* version \([0-9.]*\).*/\1/p')"
+QEMU $("$qemu" --version | sed -n '1s/.* version \([0-9.]*\).*/\1/p')"
 }
 
 add_tapdisk() {
@@ -192,7 +203,7 @@ add_tapdisk() {
 		return
 	fi
 	image tapdisk
-	front "$peer_order" 11 off
+	front "$peer_order" 11
 	tapdisk_attach 7 xvdc "aio:$work/tapdisk" ||
 	    fatal "attach a disk of tapdisk"
 	pin 1 "$tapdisk_pid"
@@ -256,7 +267,8 @@ grid() {
 	work=$(mktemp -d "$2/bench.XXXXXX") || exit 1
 	chmod 755 "$work"	# disk processes have no privileges
 	columns='' compare=''
-	say "" "$1 ($kind, $2):"
+	say ""
+	say "$1 ($kind, $2):"
 	add_ringback
 	add_qemu "$1"
 	add_tapdisk
@@ -288,8 +300,8 @@ pid=$("$O/loopfront" domain --domid 7 --name guest-7 --background \
     fatal "start a guest"
 pin 0 "$pid"
 say "$(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1))," \
-    "Linux $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)" \
-    "loopxen: a call $LOOPXEN_COST_CALL_NS ns, a page" \
+    "Linux $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"
+say "loopxen: a call $LOOPXEN_COST_CALL_NS ns, a page" \
     "$LOOPXEN_COST_SEGMENT_NS ns, an event $LOOPXEN_COST_NOTIFY_NS ns; the" \
     "frontend $([ $front = off ] && echo sleeps || echo "spins ($front)");" \
     "${realtime:+SCHED_FIFO, a CPU each, }idle spinners at depth 1"

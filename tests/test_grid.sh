@@ -29,7 +29,7 @@ grid() {
 }
 
 table() {
-	grid SECONDS=0.1 CELLS=read/4k/1,write/64k/32 || {
+	grid SECONDS=0.1 CELLS=read/4k/1,write/4m/32 || {
 		cat "$mine/out"
 		return 1
 	}
