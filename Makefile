@@ -322,7 +322,7 @@ bench-qcow2: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
 BENCH_NEEDS = $(LOOPXEN) $(O)/loopfront $(O)/copy_rate
 $(O)/copy_rate: $(O)/tests/copy_rate.o
 	$(LINK)
-bench: ## block sizes by depths, against QEMU, tapdisk and fio (30 minutes)
+bench: ## block sizes by depths, against QEMU, tapdisk and fio (20 minutes)
 bench: deps $$(PROGRAMS) $$(BENCH_NEEDS)
 	$(Q)O=$(O) sh tests/bench_grid.sh
 .PHONY: bench
