@@ -128,7 +128,7 @@ image() {
 
 # What the guest says of its ring: "ring order 3, 11 segments, grants copied".
 ring_of() {
-	guest 7 list | sed -n "s/^disk=$1 .*ring-order=\([0-9]*\) .*segments=\
+	guest "$domid" list | sed -n "s/^disk=$1 .*ring-order=\([0-9]*\) .*segments=\
 \([0-9]*\) persistent=\([01]\) .*/ring order \1, \2 segments, \3/p" |
 	    sed 's/ 0$/ grants copied/; s/ 1$/ persistent grants/'
 }
@@ -136,7 +136,7 @@ ring_of() {
 # How the guest is to connect to what is attached next: as Linux does, but with
 # rings and requests as large as that.
 front() {
-	guest 7 set --abi x86_64 --persistent --ring-order "$1" \
+	guest "$domid" set --abi x86_64 --persistent --ring-order "$1" \
 	    --segments "$2" >"$dir/err" 2>&1 || fatal "tell the guest"
 }
 
@@ -164,7 +164,7 @@ add_ringback() {
 	wanted ringback || return 0
 	image ringback
 	front "$order" "$segments"
-	rb attach guest-7 xvda "raw${spec:+,$spec}:$work/ringback" \
+	rb attach "guest-$domid" xvda "raw${spec:+,$spec}:$work/ringback" \
 	    >"$dir/err" 2>&1 || fatal "attach a disk of Ringback"
 	pid=$(disk_processes | sed 's/ .*//')
 	pin 1 "$pid"
@@ -174,8 +174,8 @@ $(ring_of xvda)"
 
 add_qemu() {
 	wanted qemu || return 0
-	if [ -z "$qemu" ]; then
-		say "qemu: not found (package qemu-system-xen, or QEMU=PROGRAM)"
+	if [ ! -x "$qemu" ]; then
+		say "qemu: ${qemu:+$qemu }not found (package qemu-system-xen, or QEMU=PROGRAM)"
 		return
 	fi
 	if qemu_native; then
@@ -189,7 +189,7 @@ add_qemu() {
 	fi
 	image qemu
 	front "$peer_order" 11
-	qemu_attach 7 xvdb "aio:$work/qemu" || fatal "attach a disk of QEMU"
+	qemu_attach "$domid" xvdb "aio:$work/qemu" || fatal "attach a disk of QEMU"
 	pin 1 "$qemu_pid"
 	column qemu "guest:xvdb:$qemu_pid" "$how, $(ring_of xvdb), no polling, \
 QEMU $("$qemu" --version | sed -n '1s/.* version \([0-9.]*\).*/\1/p')"
@@ -198,13 +198,16 @@ QEMU $("$qemu" --version | sed -n '1s/.* version \([0-9.]*\).*/\1/p')"
 add_tapdisk() {
 	wanted tapdisk || return 0
 	if ! tapdisk_find; then
-		say "tapdisk: TAPDISK=FOLDER names no place where blktap is" \
+		say "tapdisk: TAPDISK=${TAPDISK-} is no folder where blktap is" \
 		    "built or installed"
+		return
+	elif [ "$(id -u)" -ne 0 ]; then
+		say "tapdisk: only root can start it"
 		return
 	fi
 	image tapdisk
 	front "$peer_order" 11
-	tapdisk_attach 7 xvdc "aio:$work/tapdisk" ||
+	tapdisk_attach "$domid" xvdc "aio:$work/tapdisk" ||
 	    fatal "attach a disk of tapdisk"
 	pin 1 "$tapdisk_pid"
 	column tapdisk "guest:xvdc:$tapdisk_pid" \
@@ -224,14 +227,14 @@ add_limit() {
 
 detach_all() {
 	case $columns in
-	*ringback*)	rb detach guest-7 xvda >"$dir/err" 2>&1 ||
+	*ringback*)	rb detach "guest-$domid" xvda >"$dir/err" 2>&1 ||
 		fatal "detach the disk of Ringback" ;;
 	esac
 	case $columns in
-	*qemu*)	qemu_detach 7 xvdb ;;
+	*qemu*)	qemu_detach "$domid" xvdb ;;
 	esac
 	case $columns in
-	*tapdisk*)	tapdisk_detach 7 xvdc ;;
+	*tapdisk*)	tapdisk_detach "$domid" xvdc ;;
 	esac
 }
 
@@ -293,11 +296,12 @@ machine_start
 trap finish EXIT
 spin
 kill -STOP $spinners
-BENCH_GUEST=$dir/guest-7.sock BENCH_SPINNERS=$spinners
+# Files of tapdisk outside of the machine have the number in their names.
+domid=$((100 + $$ % 30000))
+BENCH_GUEST=$dir/guest-$domid.sock BENCH_SPINNERS=$spinners
 export O BENCH_GUEST BENCH_SPINNERS
-pid=$("$O/loopfront" domain --domid 7 --name guest-7 --background \
-    --memory 1g --socket "$dir/guest-7.sock" 2>"$dir/err") ||
-    fatal "start a guest"
+pid=$("$O/loopfront" domain --domid $domid --name guest-$domid --background \
+    --memory 1g --socket "$BENCH_GUEST" 2>"$dir/err") || fatal "start a guest"
 pin 0 "$pid"
 say "$(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1))," \
     "Linux $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"

@@ -164,7 +164,7 @@ tapdisk_open() {
 # tapback serves a domain whose nodes are there when it starts.  It looks at
 # one of the last two nodes only when the other has been there before.
 tapdisk_attach() {
-	tap_domid=$1
+	tap_domid=$1 tap_devid=$(devid_of "$2")
 	tap_folders
 	tap_idle_page
 	tapdisk_open "$3" || return 1
@@ -214,7 +214,7 @@ tapdisk_clean() {
 	done
 	rm -f "$tap_name" "/dev/shm/metrics/tap-$tapdisk_pid-$tap_minor" \
 	    "/run/tapback.$tap_domid"
-	rm -rf "/dev/shm/td3-$tapdisk_pid"
+	rm -rf "/dev/shm/td3-$tapdisk_pid" "/dev/shm/vbd3-$tap_domid-$tap_devid"
 }
 
 peers_end() {
