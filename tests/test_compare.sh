@@ -20,18 +20,19 @@ cat >"$dir/bin/fake" <<'END'
 #!/bin/sh
 cd "${0%/*}/.." || exit 1
 echo "$*" >>log
-plan=plan/$1 dir=${2#rand} bs=$3
+plan=plan/$1 dir=${2#rand} bs=$3 n=0 does=100
 [ "$5" = 0 ] || plan=$plan-v
-echo x >>"$plan.runs"
-n=$(wc -l <"$plan.runs")
-[ -e "$plan" ] || echo 100 >"$plan"
-does=$(sed -n -e "${n}p" -e "${n}q" -e '$p' "$plan" | head -n 1)
+[ ! -e "$plan.runs" ] || read -r n <"$plan.runs"
+n=$((n + 1))
+echo $n >"$plan.runs"
+[ ! -e "$plan" ] || while [ $n -gt 0 ] && read -r line; do
+	does=$line n=$((n - 1))
+done <"$plan"
 json() {
-	cat <<-JSON
-	{"jobs": [{"error": ${3:-0}, "$1": {"total_ios": ${4:-10},
-	 "bw_bytes": ${2}000000, "iops": $(($2 * 1000000 / bs)),
-	 "clat_ns": {"percentile": {"50.000000": 5000, "99.000000": 9000}}}}]}
-	JSON
+	echo "{\"jobs\": [{\"error\": ${3:-0}, \"$1\": {
+	    \"total_ios\": ${4:-10}, \"bw_bytes\": ${2}000000,
+	    \"iops\": $(($2 * 1000000 / bs)), \"clat_ns\": {\"percentile\":
+	    {\"50.000000\": 5000, \"99.000000\": 9000}}}}]}"
 }
 case $does in
 *[!0-9]*)	eval "$does" ;;
@@ -389,14 +390,14 @@ status=$?
 prints "compare has to be the first word" 'first word' err
 [ $status -eq 2 ] || bad "... status $status, not 2"
 check "--help" sh -c "'$O/ringback' compare --help | grep -q -- --baseline"
-# shellcheck disable=SC2086 # words
-ends "a file that cannot be written" 1 $one --repeats 1 --json "$dir/no/json" \
-    --plot "$dir/no/svg" "$a" "$b"
-prints "... is told" "write $dir/no/json: No such file" err
-prints "... each of them" "write $dir/no/svg: No such file" err
+for kind in json plot; do
+	# shellcheck disable=SC2086 # words
+	ends "a file that cannot be written" 1 $one --repeats 1 \
+	    --$kind "$dir/no/file" "$a" "$b"
+	prints "... is told" "write $dir/no/file: No such file" err
+done
 
 # ---- fio on paths ----------------------------------------------------------
-rm -f "$dir/bin/fake.runs"
 ends "paths, without --destroy" 0 --repeats 1 \
     --guest-exec "$dir/bin/ssh root@vm" r=/dev/xvdb t=/dev/xvdc "$a"
 if ! grep -v '^a' "$dir/log" | grep -vE -- '--rw=read .*--readonly' &&
