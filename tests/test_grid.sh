@@ -14,18 +14,47 @@ set -u
 	exit 77
 }
 mine=$(mktemp -d) && shm=$(mktemp -d /dev/shm/test_grid.XXXXXX) || exit 1
-trap 'rm -rf "$mine" "$shm"' EXIT
+# What runs was started by a subshell: it cannot be waited for.
+finish() {
+	trap - EXIT
+	[ ! -s "$mine/group" ] || ! kill "$(cat "$mine/group")" 2>/dev/null ||
+	    wait_until 4 over_and_out
+	rm -rf "$mine" "$shm"
+}
+
+over_and_out() {
+	! kill -0 "$(cat "$mine/group")"
+}
+
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 chmod 755 "$shm"
 mkdir "$mine/tmp"
 # The sockets and logs of the machine lie below the one, the images in the other.
 export TMPDIR="$mine/tmp" TMPFS="$shm" O
 export WHERE=tmpfs SIZE=80 REPEATS=1 TAPDISK=
 
-# grid [NAME=VALUE ...]: a group of its own, as a terminal makes; $group
-grid() {
-	env --default-signal=INT "$@" setsid --wait sh -c \
+# start [NAME=VALUE ...]: in a group of its own, as a terminal makes one
+start() {
+	env --default-signal=INT "$@" setsid sh -c \
 	    'echo $$ >"$0/group"; exec sh tests/bench_grid.sh' "$mine" \
-	    >"$mine/out" 2>&1
+	    >"$mine/out" 2>&1 &
+	waiter=$!
+}
+
+# Its status; it can be waited for once.
+over() {
+	wait "$waiter"
+	status=$?
+	rm -f "$mine/group.was"
+	[ ! -e "$mine/group" ] || mv "$mine/group" "$mine/group.was"
+	return $status
+}
+
+grid() {
+	start "$@"
+	over
 }
 
 table() {
@@ -57,7 +86,7 @@ notes() {
 }
 
 nothing_left() {
-	for pid in $(pgrep -g "$(cat "$mine/group")") $(pgrep -f "$mine/tmp"); do
+	for pid in $(pgrep -g "$(cat "$mine/group.was")") $(pgrep -f "$mine/tmp"); do
 		tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null && return 1
 	done
 	left=$(find "$mine/tmp" "$shm" -mindepth 1)
@@ -77,9 +106,8 @@ running() {
 
 # ended SIGNAL STATUS [-]: all of the group hears ^C, else only the script
 ended() {
-	rm -f "$mine/group" "$mine/out"
-	grid SECONDS=5 CELLS=read/4k/1 &
-	waiter=$!
+	rm -f "$mine/out"
+	start SECONDS=5 CELLS=read/4k/1
 	wait_until 40 running || {
 		cat "$mine/out"
 		return 1
@@ -87,8 +115,7 @@ ended() {
 	sleep 0.3
 	kill "-$1" "${3-}$(cat "$mine/group")" || return 1
 	began=$(date +%s)
-	wait $waiter
-	status=$?
+	over
 	[ $status -ne "$2" ] || [ $(($(date +%s) - began)) -ge 20 ] || return 0
 	echo "status $status"
 	cat "$mine/out"
