@@ -123,6 +123,8 @@ runs_of() {
 }
 
 one='--cells read/4k/1' path=$dir/bin:$PATH
+# Like no other on this machine.
+nap=60.$$
 
 # ---- ratios ----------------------------------------------------------------
 plan a 9999 190 110 150 130 170 120 180 140 160
@@ -236,7 +238,7 @@ ends "a backend that fails with few repeats" 1 $one --repeats 1 "$a" \
     "$b"
 
 while IFS='|' read -r name does words; do
-	plan b "$does"
+	plan b "nap=$nap; $does"
 	# shellcheck disable=SC2086 # words
 	ends "$name" 1 $one --timeout 0.3 --seconds 0.1 "$a" "$b"
 	prints "... is told" "b, read 4k/1, repeat 0: $words" err
@@ -249,10 +251,10 @@ another direction|json write 5|its JSON has no read
 no I/O|json read 5 0 0|its JSON has no read
 two jobs|echo '{"jobs": [{}, {}]}'|its JSON has 2 jobs
 a number that is none|json read 5 0 '"x"'|its JSON has no read
-a run that hangs|echo hm >\&2; sleep 60|it did not end within 0.4 s
-more than fio prints|yes|it prints more than 16 MiB
+a run that hangs|echo hm >\&2; sleep $nap|it did not end within 0.4 s
+more than fio prints|yes $nap|it prints more than 16 MiB
 END
-if pgrep -f "^(sleep 60|yes)\$" >"$dir/left"; then
+if pgrep -f "^(sleep|yes) $nap\$" >"$dir/left"; then
 	bad "nothing is left of what hung" "$(cat "$dir/left")"
 else
 	ok "nothing is left of what hung"
@@ -466,17 +468,17 @@ END
 
 # ---- an interrupt ----------------------------------------------------------
 plan a 100
-plan c 100 100 100 'sleep 50'
+plan c 100 100 100 "sleep $nap"
 rm -f "$dir/plan/"*.runs "$dir/json"
 # shellcheck disable=SC2086 # words
 "$O/ringback" compare --json "$dir/json" $one "$a" "$c" \
     >"$dir/out" 2>"$dir/err" &
 pid=$!
-wait_until 20 pgrep -f '^sleep 50$'
+wait_until 20 pgrep -f "^sleep $nap\$"
 kill -INT $pid
 wait $pid
 status=$?
-if [ $status -eq 1 ] && ! pgrep -f '^sleep 50$' >/dev/null; then
+if [ $status -eq 1 ] && ! pgrep -f "^sleep $nap\$" >/dev/null; then
 	ok "an interrupt ends what runs"
 else
 	bad "an interrupt ends what runs" "status $status: $(cat "$dir/err")"
