@@ -44,7 +44,7 @@ all:
 
 # On a fresh machine the compiler itself may be missing: for these goals,
 # everything waits for the packages.
-WAIT_DEPS = $(if $(filter check check-% demo,$(MAKECMDGOALS)),deps)
+WAIT_DEPS = $(if $(filter bench check check-% demo,$(MAKECMDGOALS)),deps)
 
 $(O)/%.o: %.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
@@ -178,16 +178,22 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
 $(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback) \
+    $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
          tests/test_hotplug.sh tests/test_install.sh tests/test_man.sh \
-         tests/test_cli_daemon.sh tests/test_info.sh tests/test_bench.sh
+         tests/test_cli_daemon.sh tests/test_info.sh tests/test_bench.sh \
+         tests/test_compare.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 TESTS += $(O)/test_bench_parts
 $(O)/test_bench_parts: LIBS = -lcmocka -lm
 $(O)/test_bench_parts: $(patsubst %,$(O)/%.o,tests/test_bench_parts tools/hist tools/pattern)
+	$(LINK)
+TESTS += $(O)/test_compare_stats
+$(O)/test_compare_stats: LIBS = -lcmocka -lm
+$(O)/test_compare_stats: $(patsubst %,$(O)/%.o,tests/test_compare_stats tools/compare_stats)
 	$(LINK)
 $(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o
@@ -217,9 +223,9 @@ check-xen: deps-xen $$(PROGRAMS)
 # The drop-ins go into programs that may be sanitised, but are not themselves.
 LOOPXEN_LIBS = gnttab evtchn call foreignmemory devicemodel
 LOOPXEN = $(LOOPXEN_LIBS:%=$(O)/loopxen/libxen%.so.1) $(O)/loopxen/preload.so \
-          $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
+          $(O)/loopxen/gntdev.so $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
 TESTS += tests/loopxen/test.sh
-CHECK_NEEDS += $(LOOPXEN) $(O)/test_loopxen $(O)/test_loopxen_events
+CHECK_NEEDS += $(LOOPXEN) $(O)/test_loopxen $(O)/test_loopxen_events $(O)/test_gntdev
 LOOPXEN_GUEST = $(patsubst %,$(O)/tests/loopxen/%.o,guest events client)
 $(O)/loopxen/%.o: tests/loopxen/%.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
@@ -231,6 +237,8 @@ $(O)/loopxen/libxen%.so.1: $(O)/loopxen/%.o $(O)/loopxen/client.o tests/loopxen/
 $(O)/loopxen/libxenevtchn.so.1: $(O)/loopxen/events.o
 $(O)/loopxen/preload.so: $(O)/loopxen/preload.o
 	$(call say,LD,$@)$(CC) -shared -o $@ $^
+$(O)/loopxen/gntdev.so: $(O)/loopxen/gntdev.o
+	$(call say,LD,$@)$(CC) -shared -o $@ $^ -lxengnttab
 $(O)/loopxen/loopxen-broker: LIBS = -pthread
 $(O)/loopxen/loopxen-broker: $(patsubst %,$(O)/tests/loopxen/%.o,broker events client)
 	$(LINK)
@@ -240,6 +248,10 @@ $(O)/test_loopxen $(O)/test_loopxen_events: LIBS = -lcmocka -lxenstore -lxengntt
     -lxenevtchn -lxenctrl -lseccomp -pthread
 $(O)/test_loopxen $(O)/test_loopxen_events: $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/loopxen/rig.o $(LOOPXEN_GUEST)
+	$(LINK)
+$(O)/test_gntdev: LIBS = -lcmocka -lxengnttab -lxenevtchn -lxenstore -pthread
+$(O)/test_gntdev: $(O)/tests/test_gntdev.o $(O)/tests/loopxen/rig.o $(LOOPXEN_GUEST) \
+    $(O)/loopxen/gntdev.o
 	$(LINK)
 loopxen: ## build the libraries, broker and xenstored of loopxen
 loopxen: $(LOOPXEN)
@@ -305,6 +317,17 @@ bench-qcow2: ## what qcow2 costs, against raw and QEMU (20 minutes)
 bench-qcow2: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront
 	$(Q)O=$(O) sh tests/bench_qcow2.sh
 .PHONY: bench-qcow2
+
+# Its variables stand at the top of the script.
+BENCH_NEEDS = $(LOOPXEN) $(O)/loopfront $(O)/copy_rate
+$(O)/copy_rate: $(O)/tests/copy_rate.o
+	$(LINK)
+bench: ## block sizes by depths, against QEMU, tapdisk and fio (20 minutes)
+bench: deps $$(PROGRAMS) $$(BENCH_NEEDS)
+	$(Q)O=$(O) sh tests/bench_grid.sh
+.PHONY: bench
+TESTS += tests/test_grid.sh
+CHECK_NEEDS += $(BENCH_NEEDS)
 
 demo: ## see it work: a guest, two disks, verified I/O, in 30 seconds
 demo: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront

@@ -23,15 +23,11 @@
 # shellcheck disable=SC2086,SC2317,SC2015 # lists of words; called by name
 set -u
 . tests/machine.sh
+. tests/peers.sh
 repeats=${REPEATS:-9} runtime=${RUNTIME:-1} ios=${IOS:-32768}
 mapped=${MAPPED:-1024} only=${ONLY:-}
-qemu=${QEMU-}
-for q in /usr/libexec/xen-qemu-system-i386 \
-    /usr/lib/xen/bin/qemu-system-i386; do
-	[ -n "$qemu" ] || [ ! -x $q ] || qemu=$q
-done
 export MALLOC_ARENA_MAX=2
-missed=0 peer='' work=''
+missed=0 work=''
 
 # ---- a table -------------------------------------------------------------------
 
@@ -291,50 +287,13 @@ overlay_lines() {
 
 # ---- QEMU ----------------------------------------------------------------------------
 
-qemu_nodes() {
-	b=$(be 9 51712 qdisk) f=$(fe 9 51712)
-	xenstore-write "$f/backend" "$b" "$f/backend-id" 0 "$f/state" 1 \
-	    "$f/virtual-device" 51712 "$f/device-type" disk \
-	    "$b/frontend" "$f" "$b/params" "qcow2:$1" "$b/frontend-id" 9 \
-	    "$b/online" 1 "$b/removable" 0 "$b/bootable" 1 "$b/state" 1 \
-	    "$b/dev" xvda "$b/type" qdisk "$b/mode" w "$b/device-type" disk \
-	    "$b/discard-enable" 1
-}
-
-# A process for each connection: 7.2 does not survive the end of one.  Debian's
-# has no libaio and refuses direct I/O with it, so it writes into the page cache:
-# a flush at the end counts for both.
-qemu_attach() {
-	"$qemu" -xen-domid 9 -xen-attach -name guest-9 -M xenpv -m 32 \
-	    -nodefaults -no-user-config -display none -monitor none \
-	    -serial none >"$dir/err" 2>&1 &
-	peer=$!
-	qemu_nodes "$1"
-	guest 9 wait xvda --wait 20 2>>"$dir/err"
-}
-
-qemu_detach() {
-	xenstore-write "$(be 9 51712 qdisk)/online" 0 \
-	    "$(be 9 51712 qdisk)/state" 5
-	guest 9 close xvda >"$dir/err" 2>&1
-	sleep 0.3
-	xenstore-rm "$(be 9 51712 qdisk)" "$(fe 9 51712)"
-	qemu_end
-	sleep 0.3
-}
-
-qemu_end() {
-	[ -n "$peer" ] || return 0
-	kill "$peer" 2>/dev/null
-	wait "$peer" 2>/dev/null
-	peer=
-}
-
+# Debian's has no libaio and refuses direct I/O with it, so it writes into the
+# page cache: a flush at the end counts for both.
 qemu_turn() {
 	create d.qcow2
-	qemu_attach "$work/d.qcow2" || fatal "attach to QEMU"
+	qemu_attach 9 xvda "qcow2:$work/d.qcow2" || fatal "attach to QEMU"
 	rate 9 xvda $turn --ios "$count" --seed "$1" || fatal "QEMU's writes"
-	qemu_detach
+	qemu_detach 9 xvda
 }
 
 ours_turn() {
@@ -422,7 +381,7 @@ memory_line() {
 # ---- all of it ---------------------------------------------------------------------------
 
 finish() {
-	qemu_end
+	peers_end
 	[ -z "$work" ] || rm -rf "$work"
 	machine_stop
 }
@@ -434,6 +393,7 @@ else
 	renice -n -15 -p $$ >/dev/null 2>&1 ||
 	    say "the priority cannot be raised"
 fi
+qemu_find
 machine_start
 trap finish EXIT
 guest_start 7 --ring-order 4 || exit 1

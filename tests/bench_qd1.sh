@@ -20,22 +20,6 @@
 set -u
 . tests/machine.sh
 repeats=${REPEATS:-9} runtime=${RUNTIME:-2} limit=${LIMIT:-10}
-spinners=
-
-spin() {
-	cpu=0
-	while [ $cpu -lt "$(nproc)" ]; do
-		taskset -c $cpu chrt -i 0 sh -c 'while :; do :; done' &
-		spinners="$spinners $!"
-		cpu=$((cpu + 1))
-	done
-}
-
-unspin() {
-	# shellcheck disable=SC2086 # a list
-	[ -z "$spinners" ] || kill $spinners 2>/dev/null
-	spinners=
-}
 
 # One turn each: the median latency in nanoseconds.
 fio_turn() {
@@ -94,9 +78,7 @@ median() {
 	    printf "%.2f\n", (NR % 2 ? v[m] : (v[m] + v[m + 1]) / 2) / 1000 }'
 }
 
-trap 'unspin; machine_stop' EXIT
 machine_start
-trap 'unspin; machine_stop' EXIT
 file=${1:-$dir/qd1.img}
 if [ ! -e "$file" ]; then
 	say "writing $file ..."

@@ -12,6 +12,9 @@
 #   guest N COMMAND ...     tells it something (loopfront to)
 #   rb ...                  the command ringback
 #   be N DEVID, fe N DEVID  the paths of a disk in xenstore
+#   spin, unspin            a process of the lowest class for each CPU, in
+#                           $spinners, keeps it from halting; the machine's end
+#                           ends them too
 #   xl_attach N DEVID SPEC  what xl does for a disk, the script included, which
 #   xl_detach N DEVID       has to be made by xl_prepare first
 #
@@ -26,7 +29,7 @@ case $O in
 /*)	;;
 *)	O=$PWD/$O ;;
 esac
-passed=0 failed=0 dir='' daemon='' daemon_options=--verbose
+passed=0 failed=0 dir='' daemon='' spinners='' daemon_options=--verbose
 
 say() {
 	printf '%s\n' "$*"
@@ -85,6 +88,7 @@ machine_start() {
 
 machine_stop() {
 	trap - EXIT
+	unspin
 	[ -n "$dir" ] || return 0
 	for s in "$dir"/guest-*.sock; do
 		[ ! -S "$s" ] || "$O/loopfront" to "$s" crash >/dev/null 2>&1
@@ -98,6 +102,22 @@ machine_stop() {
 	done
 	tests/loopxen/loopxen stop "$dir"
 	rm -rf "$dir"
+}
+
+spin() {
+	cpu=0
+	while [ $cpu -lt "$(nproc)" ]; do
+		taskset -c $cpu chrt -i 0 sh -c 'while :; do :; done' &
+		spinners="$spinners $!"
+		cpu=$((cpu + 1))
+	done
+}
+
+# They may have been stopped.
+unspin() {
+	# shellcheck disable=SC2086 # a list
+	[ -z "$spinners" ] || kill -KILL $spinners 2>/dev/null
+	spinners=
 }
 
 guest_start() {

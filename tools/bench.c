@@ -70,8 +70,7 @@ struct bench {
 
 /* ---- options ----------------------------------------------------------- */
 
-/* Digits, then K, M, G or T if 'suffix'. */
-static bool
+bool
 parse_number(const char *text, bool suffix, uint64_t min, uint64_t max,
     uint64_t *n)
 {
@@ -97,6 +96,17 @@ parse_number(const char *text, bool suffix, uint64_t min, uint64_t max,
 		return false;
 	*n <<= shift;
 	return *n >= min && *n <= max;
+}
+
+bool
+parse_seconds(const char *text, double min, double max, double *seconds)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9' || strpbrk(text, "xX") != NULL)
+		return false;
+	*seconds = strtod(text, &end);
+	return *end == '\0' && *seconds >= min && *seconds <= max;
 }
 
 static bool
@@ -155,13 +165,9 @@ set_jobs(struct load_job *job, const char *text)
 static bool
 set_time(struct load_job *job, const char *text)
 {
-	char *end;
 	double seconds;
 
-	if (*text < '0' || *text > '9' || strpbrk(text, "xX") != NULL)
-		return false;
-	seconds = strtod(text, &end);
-	if (*end != '\0' || seconds < 0.01 || seconds > SECONDS_MAX)
+	if (!parse_seconds(text, 0.01, SECONDS_MAX, &seconds))
 		return false;
 	job->ns = NS(seconds);
 	return true;

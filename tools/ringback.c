@@ -115,6 +115,10 @@ static const struct command {
 	  "SPEC [--preset NAME] [--rw KIND] [--write] ...",
 	  "measure a disk, without a guest; the daemon need not run",
 	  NULL, show_bench, find_bench },
+	{ "compare", 1, 0,
+	  "[OPTION]... NAME=TARGET [NAME=TARGET]...",
+	  "measure several backends on the same grid of I/O, in turn",
+	  NULL, NULL, NULL },
 	{ "hotplug", 1, 0,
 	  "add|remove",
 	  "for the script block-ringback: XENBUS_PATH names the disk",
@@ -166,6 +170,7 @@ usage(FILE *to)
 	    "A SPEC is format[,option=value...]:path, as in raw:/srv/vm.img\n",
 	    CONTROL_RUN_DIR, CONTROL_TIMEOUT);
 	bench_help(to);
+	compare_help(to);
 }
 
 /*
@@ -834,6 +839,8 @@ parse_command(int argc, char **argv, struct call *c)
 	if (c->cmd == NULL)
 		return misused(c, "there is no command \"%s\"", argv[0]);
 	c->args = argv + 1;
+	if (c->cmd->show == NULL)
+		return misused(c, "%s has to be the first word", argv[0]);
 	if (argc - 1 < c->cmd->nr_args)
 		return misused(c, "%s: an argument is missing", argv[0]);
 	if (argc - 1 > c->cmd->nr_args)
@@ -877,7 +884,7 @@ make_line(const struct call *c, char **line)
 static int
 ask(const struct call *c, json_t **answer)
 {
-	char *line;
+	char *line = NULL;
 	int rc;
 
 	rc = make_line(c, &line);
@@ -929,8 +936,8 @@ run(const struct call *c)
 	return rc == DONE ? status : rc;
 }
 
-int
-main(int argc, char **argv)
+static int
+answer_line(int argc, char **argv)
 {
 	struct call c = {
 		.timeout = CONTROL_TIMEOUT, .run_dir = CONTROL_RUN_DIR,
@@ -946,6 +953,19 @@ main(int argc, char **argv)
 		rc = parse_command(argc - optind, argv + optind, &c);
 	if (rc == DONE && c.cmd != NULL)
 		rc = run(&c);
+	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+	int rc;
+
+	/* The options of compare are not those of the others. */
+	if (argc > 1 && strcmp(argv[1], "compare") == 0)
+		rc = compare_main(argc - 1, argv + 1);
+	else
+		rc = answer_line(argc, argv);
 	if (fflush(stdout) == EOF && rc == DONE) {
 		fprintf(stderr, "ringback: write the output: %s\n",
 		    strerror(errno));

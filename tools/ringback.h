@@ -8,6 +8,7 @@
 #ifndef TOOLS_RINGBACK_H
 #define TOOLS_RINGBACK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -54,5 +55,14 @@ int  bench_run(const char *spec, const char *const value[BENCH_NR],
          json_t **answer);
 void bench_show(const json_t *answer);
 void bench_help(FILE *to);	/* of its options */
+
+/* Digits, then K, M, G or T if 'suffix'; false: not that, or out of range. */
+bool parse_number(const char *text, bool suffix, uint64_t min, uint64_t max,
+         uint64_t *n);
+bool parse_seconds(const char *text, double min, double max, double *seconds);
+
+/* compare.c: its words are its own.  The exit status. */
+int  compare_main(int argc, char **argv);
+void compare_help(FILE *to);
 
 #endif

@@ -124,14 +124,20 @@ int	fqueue_close(struct fqueue *);
 /* Give the queue up, though its backend did nothing wrong that we know of. */
 void	fqueue_break(struct fqueue *, const char *why);
 
-/* How many requests fit now, of whatever size. */
+/*
+ * How many requests fit now, of whatever size: into the ring, and into the
+ * pool or the guest's grant table, for whose entries Linux waits as well.
+ */
 static inline uint32_t
 fqueue_room(const struct fqueue *q)
 {
 	uint32_t room = front_room(&q->front);
-	uint32_t lent = q->pool.nr_free / (q->opt.segments + 1);
+	uint32_t granted = loopguest_grants(q->guest) + LOOPGUEST_FIRST_GREF;
+	uint32_t pages = q->opt.persistent ? q->pool.nr_free :
+	    granted < LOOPGUEST_MAX_GREFS ? LOOPGUEST_MAX_GREFS - granted : 0;
 
-	return q->opt.persistent && lent < room ? lent : room;
+	pages /= q->opt.segments + 1;
+	return pages < room ? pages : room;
 }
 
 /*

@@ -380,7 +380,10 @@ issue(struct job *j)
 	for (;;) {
 		if (j->current == NULL)
 			j->current = start_one(j);
-		if (j->current == NULL || fqueue_room(j->q) == 0)
+		/* If no answer is to come, nothing will be given back. */
+		if (j->current == NULL || (fqueue_room(j->q) == 0 &&
+		    (front_inflight(&j->q->front) > 0 ||
+		    front_unpublished(&j->q->front) > 0)))
 			break;
 		rc = put_one(j, j->current);
 		if (rc < 0)

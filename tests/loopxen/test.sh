@@ -117,6 +117,7 @@ strangers_live() {
 
 "$loopxen" run "$dir/a" -- "$O/test_loopxen" || status=1
 "$loopxen" run "$dir/a" -- "$O/test_loopxen_events" || status=1
+"$loopxen" run "$dir/a" -- "$O/test_gntdev" || status=1
 ok same_symbols same_symbols
 ok exit_status exit_status
 ok side_by_side side_by_side
