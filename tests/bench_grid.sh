@@ -20,6 +20,8 @@
 #   REPEATS, SECONDS, CELLS, COMPARE    of ringback compare: --repeats (9),
 #                           --seconds (0.5), --cells (the grid), more options
 #   SPEC=OPTIONS            of Ringback's disk spec ("poll=off,grants=persistent")
+#   ALSO="OPTIONS ..."      a disk of Ringback more, and a column, for each word:
+#                           with these options instead ("merge=0 merge=64K")
 #   RING_ORDER, SEGMENTS    what the guest takes of Ringback's offer (4, 256)
 #   PEER_ORDER              ... of the others' rings (3); 11 segments always
 #   EQUAL=1                 Ringback, too: ring order 3, 11 segments, grants=copy
@@ -41,7 +43,7 @@ where=${WHERE:-both} tmpfs=${TMPFS:-/dev/shm} disk=${DISK:-$O}
 size=${SIZE:-512}
 backends=${BACKENDS:-ringback qemu tapdisk limit}
 repeats=${REPEATS:-9} seconds=${SECONDS:-0.5} cells=${CELLS-}
-spec=${SPEC-} order=${RING_ORDER:-4} segments=${SEGMENTS:-256}
+spec=${SPEC-} also=${ALSO-} order=${RING_ORDER:-4} segments=${SEGMENTS:-256}
 peer_order=${PEER_ORDER:-3} equal=${EQUAL-} realtime=${REALTIME-}
 costs=${COSTS:-0} front=${SPIN:-off}
 work='' comparing='' status=0
@@ -147,9 +149,9 @@ pin() {
 	    >"$dir/err" 2>&1 || fatal "give process $2 a CPU of its own"
 }
 
-# What is not said by SPEC is as it always is; the ring is told apart.
+# What is not said by the options is as it always is; the ring is told apart.
 spec_note() {
-	how=$spec
+	how=$1
 	for option in cache=none poll=auto; do
 		case ,$how in
 		*,"${option%=*}="*)	;;
@@ -160,16 +162,28 @@ spec_note() {
 	    sed '/^ring-order=/d; /^segments=/d; /^grants=/d; s/$/, /' | tr -d '\n'
 }
 
+# ringback_disk COLUMN DISK OPTIONS
+ringback_disk() {
+	image "$1"
+	front "$order" "$segments"
+	rb attach "guest-$domid" "$2" "raw${3:+,$3}:$work/$1" \
+	    >"$dir/err" 2>&1 || fatal "attach a disk of Ringback"
+	attached="$attached $2"
+	pid=$(disk_processes |
+	    sed "/ --disk $domid-$(devid_of "$2") /!d; s/ .*//")
+	pin 1 "$pid"
+	column "$1" "guest:$2:$pid" "io=native, $(spec_note "$3")$(ring_of "$2")"
+}
+
 add_ringback() {
 	wanted ringback || return 0
-	image ringback
-	front "$order" "$segments"
-	rb attach "guest-$domid" xvda "raw${spec:+,$spec}:$work/ringback" \
-	    >"$dir/err" 2>&1 || fatal "attach a disk of Ringback"
-	pid=$(disk_processes | sed 's/ .*//')
-	pin 1 "$pid"
-	column ringback "guest:xvda:$pid" "io=native, $(spec_note)\
-$(ring_of xvda)"
+	ringback_disk ringback xvda "$spec"
+	letter=e
+	for options in $also; do
+		ringback_disk "$(printf %s "$options" | tr -c 'a-zA-Z0-9-' -)" \
+		    "xvd$letter" "$options"
+		letter=$(printf %s "$letter" | tr a-y b-z)
+	done
 }
 
 add_qemu() {
@@ -226,10 +240,10 @@ add_limit() {
 }
 
 detach_all() {
-	case $columns in
-	*ringback*)	rb detach "guest-$domid" xvda >"$dir/err" 2>&1 ||
-		fatal "detach the disk of Ringback" ;;
-	esac
+	for vdev in $attached; do
+		rb detach "guest-$domid" "$vdev" >"$dir/err" 2>&1 ||
+		    fatal "detach a disk of Ringback"
+	done
 	case $columns in
 	*qemu*)	qemu_detach "$domid" xvdb ;;
 	esac
@@ -269,7 +283,7 @@ grid() {
 	esac
 	work=$(mktemp -d "$2/bench.XXXXXX") || exit 1
 	chmod 755 "$work"	# disk processes have no privileges
-	columns='' compare=''
+	columns='' compare='' attached=''
 	say ""
 	say "$1 ($kind, $2):"
 	add_ringback
