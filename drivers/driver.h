@@ -56,7 +56,8 @@ struct io {
 	uint64_t       offset;		/* bytes; multiple of the block size */
 	uint64_t       length;		/* bytes; the sum of iov for READ and */
 					/* WRITE, 0 for FLUSH */
-	struct iovec  *iov;		/* each a multiple of 512 bytes */
+	struct iovec  *iov;		/* each a multiple of the block size, */
+					/* at an address that is one of 512 */
 	int            iovcnt;
 	void         (*done)(struct io *io, int error);
 	STAILQ_ENTRY(io) link;
@@ -89,7 +90,10 @@ struct image {
 	bool                 readonly;
 	bool                 active;
 	uint64_t             size;		/* bytes, multiple of 512 */
-	uint32_t             block_size; /* smallest I/O; bytes, power of 2 */
+	uint32_t             block_size; /* smallest I/O; bytes, power of 2; */
+					/* image_open() makes 512 of it */
+	uint32_t             buffer_alignment;	/* of an iov's address, if */
+					/* more than 512; gone likewise */
 	uint32_t             physical_block_size; /* best I/O; likewise */
 	uint32_t             discard_granularity;	/* bytes, power of 2; */
 					/* 0: no IO_DISCARD.  Its offset and */
