@@ -48,8 +48,9 @@ struct channel;
  *
  * done(io, 0): all of 'length' was transferred, or, for a flush, every write
  * on any channel of the image that was done before this flush was submitted
- * is on stable storage; after a discard the range reads as zeroes or as it
- * did before.  done(io, -errno): what reached the image is unknown.
+ * is on stable storage (not with CACHE_UNSAFE); after a discard the range
+ * reads as zeroes or as it did before.  done(io, -errno): what reached the
+ * image is unknown.
  */
 struct io {
 	enum io_op     op;
@@ -64,9 +65,31 @@ struct io {
 };
 STAILQ_HEAD(io_list, io);
 
+/* Direct I/O goes past the page cache of this host (O_DIRECT). */
 enum cache_mode {
-	CACHE_NONE,		/* O_DIRECT; a flush makes writes durable */
-	CACHE_DIRECTSYNC,	/* O_DIRECT | O_DSYNC: each write is durable */
+	CACHE_NONE,		/* direct; a flush makes writes durable */
+	CACHE_DIRECTSYNC,	/* direct; each write is durable when done */
+	CACHE_WRITETHROUGH,	/* page cache; each write is durable likewise */
+	CACHE_WRITEBACK,	/* page cache; a flush makes writes durable */
+	CACHE_UNSAFE,		/* page cache; a flush does nothing */
+};
+
+static inline bool
+cache_is_direct(enum cache_mode cache)
+{
+	return cache == CACHE_NONE || cache == CACHE_DIRECTSYNC;
+}
+
+static inline bool
+cache_is_durable(enum cache_mode cache)
+{
+	return cache == CACHE_DIRECTSYNC || cache == CACHE_WRITETHROUGH;
+}
+
+/* What moves the data of guests; see engine.h. */
+enum engine_kind {
+	ENGINE_AIO,		/* direct I/O only */
+	ENGINE_THREADS,
 };
 
 /* How to open an image; the caller owns the strings. */
@@ -76,6 +99,7 @@ struct image_options {
 	bool            readonly;	/* opened O_RDONLY: CVE-2015-7311 */
 	bool            discard;	/* offer IO_DISCARD where it works */
 	enum cache_mode cache;
+	enum engine_kind engine;
 	const char *const *backing_roots; /* NULL-terminated list of folders */
 					/* below which backing files lie; */
 					/* NULL: the folder of 'path' only */

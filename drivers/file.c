@@ -66,7 +66,7 @@ file_explain_open(const char *path, bool readonly, int error,
 		what = "no direct I/O (O_DIRECT)";
 		remedy = "its file system cannot do that, and cache=none and "
 		    "cache=directsync need it; move the image to one that "
-		    "can, such as ext4 or XFS";
+		    "can, such as ext4 or XFS, or use cache=writeback";
 		break;
 	case EMFILE:
 	case ENFILE:
@@ -98,15 +98,16 @@ file_explain_open(const char *path, bool readonly, int error,
  * O_NONBLOCK the open cannot hang on a FIFO or on a drive without a medium.
  */
 static int
-file_open_fd(struct file *f, struct stat *st, enum cache_mode cache,
-    char why[WHY_MAX])
+file_open_fd(struct file *f, struct stat *st, char why[WHY_MAX])
 {
-	int flags = O_DIRECT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 	struct statfs fs;
 	int rc;
 
 	flags |= f->readonly ? O_RDONLY : O_RDWR;
-	if (cache == CACHE_DIRECTSYNC)
+	if (cache_is_direct(f->cache))
+		flags |= O_DIRECT;
+	if (cache_is_durable(f->cache))
 		flags |= O_DSYNC;
 
 	if (stat(f->path, st) == -1)
@@ -222,14 +223,22 @@ file_probe_alignment(const struct file *f, uint32_t *offset, uint32_t *memory)
 	return 0;
 }
 
-/* What direct I/O must be a multiple of, in bytes; 0: there is none. */
+/*
+ * What direct I/O must be a multiple of, in bytes; 0: there is none.  The page
+ * cache takes anything.
+ */
 static int
 file_read_alignment(const struct file *f, uint32_t *offset, uint32_t *memory)
 {
 	unsigned sector = 0;
 #ifdef STATX_DIOALIGN
 	struct statx stx;
+#endif
 
+	*offset = *memory = SECTOR;
+	if (!cache_is_direct(f->cache))
+		return 0;
+#ifdef STATX_DIOALIGN
 	/* Linux 6.1 and newer, and not every file system. */
 	if (statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
 	    (stx.stx_mask & STATX_DIOALIGN) != 0) {
@@ -341,13 +350,13 @@ file_open(struct file *f, const char *path, bool readonly,
 	struct stat st;
 	int rc;
 
-	*f = (struct file){ .fd = -1, .readonly = readonly };
+	*f = (struct file){ .fd = -1, .readonly = readonly, .cache = cache };
 	f->path = strdup(path);
 	if (f->path == NULL) {
 		why_set(why, "open %.200s: out of memory", path);
 		return -ENOMEM;
 	}
-	rc = file_open_fd(f, &st, cache, why);
+	rc = file_open_fd(f, &st, why);
 	if (rc == 0)
 		rc = file_check_writable(f, why);
 	if (rc == 0)
@@ -426,9 +435,19 @@ file_pwrite(const struct file *f, const void *buf, size_t bytes,
 	return 0;
 }
 
+void
+file_drop_cache(const struct file *f)
+{
+	/* Direct I/O does not look at the cache; the rest cannot fail. */
+	if (!cache_is_direct(f->cache))
+		(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 int
 file_sync(struct file *f)
 {
+	if (f->cache == CACHE_UNSAFE)
+		return 0;
 	if (f->sync_error == 0 && fdatasync(f->fd) == -1)
 		f->sync_error = -errno;
 	return f->sync_error;
@@ -458,8 +477,8 @@ discard_device(int fd, uint64_t offset, uint64_t length)
 	return ioctl(fd, BLKDISCARD, range) == -1 ? -errno : 0;
 }
 
-aio_discard *
-file_aio_discard(const struct file *f)
+engine_discard *
+file_engine_discard(const struct file *f)
 {
 	if (f->discard_granularity == 0)
 		return NULL;
@@ -469,7 +488,7 @@ file_aio_discard(const struct file *f)
 int
 file_discard(const struct file *f, uint64_t offset, uint64_t bytes)
 {
-	aio_discard *discard = file_aio_discard(f);
+	engine_discard *discard = file_engine_discard(f);
 
 	return discard == NULL ? -EOPNOTSUPP : discard(f->fd, offset, bytes);
 }

@@ -2,9 +2,14 @@
 /*
  * file: what the formats stand on, a regular file or a block device.
  *
- * Opened with O_DIRECT, checked, measured; plus the blocking I/O that open,
- * activate and the metadata thread of a format do.  Guest data does not come
- * this way but through aio.h.
+ * Opened, checked, measured; plus the blocking I/O that open, activate and the
+ * metadata thread of a format do.  Guest data does not come this way but
+ * through engine.h.
+ *
+ * In the modes that cache, the kernel keeps direct I/O of this host (another
+ * process's, or an earlier one's) and the page cache in agreement: a direct
+ * read writes out what is dirty first, a direct write drops what is cached.
+ * Nobody tells it of another host's writes: see file_drop_cache().
  *
  * Only storage with 512-byte logical sectors is served: guests may ask for
  * any 512-byte sector, and direct I/O cannot do less than a sector.
@@ -12,8 +17,8 @@
 #ifndef DRIVERS_FILE_H
 #define DRIVERS_FILE_H
 
-#include "drivers/aio.h"
 #include "drivers/driver.h"
+#include "drivers/engine.h"
 
 #define SECTOR 512u
 
@@ -21,6 +26,7 @@ struct file {
 	char    *path;		/* ours; as it was named */
 	int      fd;		/* -1: not open */
 	bool     readonly;
+	enum cache_mode cache;
 	bool     device;	/* a block device, else a regular file */
 	bool     sparse;	/* no room is reserved: on tmpfs that is */
 				/* memory, filled with zeroes for nothing */
@@ -62,9 +68,18 @@ int  file_pwrite(const struct file *f, const void *buf, size_t bytes,
          uint64_t offset);
 
 /*
- * fdatasync.  0 or -errno.  Once it failed nobody knows what was lost, and a
- * second one would report success: the error stays, until f->sync_error is
- * set to 0 again.
+ * Forget what the page cache holds of it that is not dirty: what was read
+ * before the lock was ours may since have been changed by another host, from
+ * which the guest migrates.  Call it with the lock, before anything is read
+ * again.  What is dirty is this host's own and later than anything on the
+ * storage, for nobody else may have written without the lock; it stays.
+ */
+void file_drop_cache(const struct file *f);
+
+/*
+ * fdatasync; with CACHE_UNSAFE nothing.  0 or -errno.  Once it failed nobody
+ * knows what was lost, and a second one would report success: the error stays,
+ * until f->sync_error is set to 0 again.
  */
 int  file_sync(struct file *f);
 
@@ -85,7 +100,7 @@ int  file_grow(struct file *f, uint64_t size);
 /* Cut a regular file off at 'size' bytes.  Updates f->size. */
 int  file_shrink(struct file *f, uint64_t size);
 
-/* The function for aio_open() that discards in this file; NULL: it cannot. */
-aio_discard *file_aio_discard(const struct file *f);
+/* What an engine discards with in this file; NULL: it cannot. */
+engine_discard *file_engine_discard(const struct file *f);
 
 #endif

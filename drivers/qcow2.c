@@ -8,6 +8,7 @@
 #include "drivers/qcow2_check.h"
 #include "drivers/qcow2_io.h"
 #include "drivers/qcow2_meta.h"
+#include "drivers/threads.h"
 
 /* Memory of the caches, bytes; a disk is to need 24 MiB in all. */
 #define L2_CACHE      (5u << 20)	/* the topmost layer */
@@ -33,6 +34,7 @@ qcow2_free(struct qcow2 *q)
 	for (l = q->top; l != NULL; l = l->backing)
 		qcow2_slices_close(l->slices);
 	qcow2_allocs_free(q);
+	threads_close(q->threads);
 	qcow2_chain_close(q->top);
 	free(q->l1_dirty);
 	free(q->zeroes);
@@ -183,6 +185,8 @@ qcow2_open(const struct image_options *opt, struct image **img,
 		goto err;
 	}
 	rc = qcow2_alloc(q);
+	if (rc == 0)
+		rc = engine_prepare(&q->threads, opt, why);
 	if (rc == 0)
 		rc = qcow2_meta_open(q, why);
 	if (rc == 0) {

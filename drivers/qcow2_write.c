@@ -686,7 +686,7 @@ alloc_submit(struct qcow2_sub *sub)
 {
 	sub->io.op = IO_WRITE;
 	sub->io.done = alloc_done;
-	aio_submit(sub->req->ch->aio, sub->fd, &sub->io);
+	engine_submit(sub->req->ch->engine, sub->fd, &sub->io);
 }
 
 void

@@ -231,7 +231,7 @@ test_grow_without_reserving(void **state)
 static void
 test_discard(void **state)
 {
-	aio_discard *discard = file_aio_discard(&f);
+	engine_discard *discard = file_engine_discard(&f);
 	struct file ro;
 
 	(void)state;
@@ -248,7 +248,7 @@ test_discard(void **state)
 	assert_int_equal(discard(f.fd, 0, 64 * KiB), -EOPNOTSUPP);
 
 	assert_int_equal(file_open(&ro, path, true, CACHE_NONE, why), 0);
-	assert_null(file_aio_discard(&ro));
+	assert_null(file_engine_discard(&ro));
 	assert_int_equal(file_discard(&ro, 0, 4 * KiB), -EOPNOTSUPP);
 	assert_int_equal(file_pwrite(&ro, buf, KiB, 0), -EBADF);
 	file_close(&ro);
