@@ -71,7 +71,7 @@ struct qcow2_request {
 	unsigned   pending;	/* sub-I/Os on their way */
 	int        error;	/* the first one */
 	bool       waiting;	/* on some list; not to be looked at */
-	bool       changed;	/* metadata */
+	bool       changed;	/* needs metadata that is not in the file */
 	bool       flushed;	/* it needs no sync any more */
 	/* Set under 'lock' by whoever wakes it: */
 	int        wake_error;
