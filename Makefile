@@ -52,7 +52,7 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
 DRIVER_LIBS = -laio -lz -lzstd -pthread
-DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw file fault qcow2_open qcow2_chain qcow2_format)
+DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio engine raw file fault qcow2_open qcow2_chain qcow2_format)
 DRIVER_TESTS += $(O)/test_qcow2_refcount $(O)/test_sector
 TESTS += $(DRIVER_TESTS)
 $(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
@@ -61,6 +61,7 @@ $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIV
 	$(LINK)
 $(O)/test_qcow2_refcount: $(O)/tests/refcount_rig.o
 $(O)/test_sector: $(O)/tests/lab.o
+$(O)/test_aio $(O)/test_engine: $(O)/tests/engine_rig.o
 
 # Deaths and errors: every call that changes the image comes by tests/io_tap.c.
 QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \
