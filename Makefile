@@ -33,7 +33,7 @@ endef
 # Debian's names of what each step needs; `make deps` installs what is missing.
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
              libsystemd-dev zlib1g-dev libzstd-dev
-DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3
+DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3 e2fsprogs
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
 
@@ -271,7 +271,7 @@ TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 
 # ---- what may go wrong ---------------------------------------------------------
-TESTS += tests/test_faults.sh tests/test_badinput.sh
+TESTS += tests/test_faults.sh tests/test_badinput.sh tests/test_4kn.sh
 CHECK_NEEDS += $(O)/fail_calls.so
 $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)

@@ -141,7 +141,7 @@ aio_submit(struct engine *e, int fd, struct io *io)
 	a->nr_used++;
 	slot = container_of(t, struct slot, t);
 
-	transfer_begin(t, fd, io);
+	transfer_begin(t, a->ch, fd, io);
 	memset(&slot->cb, 0, sizeof(slot->cb));
 	slot->cb.data = slot;
 	slot->cb.aio_fildes = fd;

@@ -10,8 +10,6 @@
 #include "drivers/aio.h"
 #include "drivers/threads.h"
 
-#define SECTOR 512u
-
 int
 engine_prepare(struct threads **threads, const struct image_options *opt,
     char why[WHY_MAX])
@@ -55,7 +53,8 @@ engine_raise(int event_fd)
 }
 
 void
-transfer_begin(struct transfer *t, int fd, struct io *io)
+transfer_begin(struct transfer *t, const struct channel *ch, int fd,
+    struct io *io)
 {
 	t->io = io;
 	t->fd = fd;
@@ -63,6 +62,7 @@ transfer_begin(struct transfer *t, int fd, struct io *io)
 	t->iovcnt = io->iovcnt;
 	t->offset = io->offset;
 	t->left = io->length;
+	t->block = ch->img->block_size;
 }
 
 int
@@ -98,7 +98,7 @@ transfer_zero(struct transfer *t, uint64_t n)
 }
 
 /*
- * Only whole sectors count as progress: direct I/O cannot go on in the middle
+ * Only whole blocks count as progress: direct I/O cannot go on in the middle
  * of one.
  */
 bool
@@ -112,11 +112,11 @@ transfer_goes_on(struct transfer *t, long res, bool zero_beyond_end)
 		t->error = (int)res;
 	if (res < 0 || n >= t->left)
 		return false;
-	if (zero_beyond_end && read && (n == 0 || n % SECTOR != 0)) {
+	if (zero_beyond_end && read && (n == 0 || n % t->block != 0)) {
 		transfer_zero(t, n);
 		return false;
 	}
-	n -= n % SECTOR;
+	n -= n % t->block;
 	if (n == 0) {
 		t->error = read ? -EIO : -ENOSPC;
 		return false;

@@ -100,6 +100,7 @@ struct transfer {
 	int           iovcnt;
 	uint64_t      offset;	/* bytes */
 	uint64_t      left;
+	uint32_t      block;	/* bytes; direct I/O cannot go on inside one */
 	int           error;	/* -errno, of one that is finished */
 	struct threads_user *user;	/* for threads.c */
 	struct transfer     *next;	/* likewise */
@@ -107,7 +108,8 @@ struct transfer {
 };
 STAILQ_HEAD(transfer_list, transfer);
 
-void transfer_begin(struct transfer *t, int fd, struct io *io);
+void transfer_begin(struct transfer *t, const struct channel *ch, int fd,
+         struct io *io);
 
 /* What one call can carry of its vector. */
 int  transfer_iovcnt(const struct transfer *t);

@@ -11,8 +11,9 @@
  * read writes out what is dirty first, a direct write drops what is cached.
  * Nobody tells it of another host's writes: see file_drop_cache().
  *
- * Only storage with 512-byte logical sectors is served: guests may ask for
- * any 512-byte sector, and direct I/O cannot do less than a sector.
+ * Direct I/O cannot do less than a logical sector of the storage, which may
+ * be larger than the 512 bytes of a guest's: then a format says so in its
+ * image's block_size, and image_open() puts sector.h round it.
  */
 #ifndef DRIVERS_FILE_H
 #define DRIVERS_FILE_H
@@ -31,7 +32,9 @@ struct file {
 	bool     sparse;	/* no room is reserved: on tmpfs that is */
 				/* memory, filled with zeroes for nothing */
 	uint64_t size;		/* bytes, any number; see file_read_size() */
-	uint32_t physical_block_size;	/* bytes, SECTOR ... 4096 */
+	uint32_t block_size;	/* of direct I/O: bytes, SECTOR ... 4096 */
+	uint32_t buffer_alignment;	/* of its memory; likewise */
+	uint32_t physical_block_size;	/* likewise, and >= block_size */
 	uint32_t discard_granularity;	/* bytes, power of 2; 0: cannot */
 	dev_t    dev;		/* its identity */
 	ino_t    ino;
@@ -41,8 +44,8 @@ struct file {
 /*
  * Open 'path', read-only or not.  Refused, with the remedy in 'why': what is
  * neither regular nor a block device, a device set to read-only, storage
- * whose sectors are not 512 bytes.  On failure f->fd is -1 and nothing is
- * held.  f->size is read.
+ * whose sectors are larger than 4096 bytes.  On failure f->fd is -1 and
+ * nothing is held.  f->size is read.
  */
 int  file_open(struct file *f, const char *path, bool readonly,
          enum cache_mode cache, char why[WHY_MAX]);
@@ -60,7 +63,9 @@ int  file_describe(struct file *f, struct image_layer *layer,
  * multiples of SECTOR.  Short transfers are continued.  What a read finds
  * beyond the end of the file is zeroes; a write that does not get on is
  * -ENOSPC, and one beyond the end lengthens the file but not f->size.
- * 0 or -errno.
+ * What is not of whole blocks, or in memory that is not aligned enough, goes
+ * by way of the stack; such a write also writes back the rest of its blocks,
+ * so nobody else may write there meanwhile.  0 or -errno.
  */
 int  file_pread(const struct file *f, void *buf, size_t bytes,
          uint64_t offset);

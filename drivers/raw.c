@@ -44,10 +44,13 @@ raw_read_size(struct raw_image *r, char why[WHY_MAX])
 		return -ENODATA;
 	}
 	/* Its last bytes could not be had by the guest; better say so. */
-	if (f->size % SECTOR != 0) {
+	if (f->size % f->block_size != 0) {
 		why_set(why, "open %.200s: its %llu bytes are not a multiple "
-		    "of 512; make it longer with 'truncate -s %%512', if it is "
-		    "an image at all", f->path, (unsigned long long)f->size);
+		    "of %u%s; make it longer with 'truncate -s %%%u', if it "
+		    "is an image at all", f->path,
+		    (unsigned long long)f->size, f->block_size,
+		    f->block_size > SECTOR ? ", the sectors of its storage" :
+		    "", f->block_size);
 		return -EINVAL;
 	}
 	r->img.size = f->size;
@@ -84,7 +87,8 @@ raw_open(const struct image_options *opt, struct image **img,
 		return rc;
 	}
 	r->img.readonly = opt->readonly;
-	r->img.block_size = SECTOR;
+	r->img.block_size = r->file.block_size;
+	r->img.buffer_alignment = r->file.buffer_alignment;
 	r->img.physical_block_size = r->file.physical_block_size;
 	if (opt->discard)
 		r->img.discard_granularity = r->file.discard_granularity;

@@ -267,7 +267,7 @@ threads_submit(struct engine *engine, int fd, struct io *io)
 	assert(t != NULL);		/* more than 'depth' at a time */
 	STAILQ_REMOVE_HEAD(&e->free, link);
 	e->nr_used++;
-	transfer_begin(t, fd, io);
+	transfer_begin(t, e->ch, fd, io);
 	if (io->op == IO_FLUSH && e->no_flush) {
 		t->error = 0;
 		STAILQ_INSERT_TAIL(&e->ended, t, link);

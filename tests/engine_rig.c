@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -16,6 +17,27 @@ struct rig rig;
 char file[512];
 unsigned nr_fds, nr_threads;
 struct kernel kernel;
+
+int
+statx(int fd, const char *name, int flags, unsigned mask, struct statx *stx)
+{
+	int rc = (int)syscall(SYS_statx, fd, name, flags, mask, stx);
+
+#ifdef STATX_DIOALIGN
+	if (kernel.block != 0) {
+		stx->stx_mask |= STATX_DIOALIGN;
+		stx->stx_dio_offset_align = kernel.block;
+		stx->stx_dio_mem_align = 512;
+	}
+#endif
+	return rc;
+}
+
+static bool
+begins_inside(long long offset)
+{
+	return offset % (kernel.block != 0 ? kernel.block : 512) != 0;
+}
 
 int
 io_setup(int nr, io_context_t *ctx)
@@ -90,7 +112,7 @@ io_submit(io_context_t ctx, long nr, struct iocb *ios[])
 				return iocb_error(ios[0]);
 			break;
 		}
-		kernel.nr_odd += ios[i]->u.c.offset % 512 != 0;
+		kernel.nr_odd += begins_inside(ios[i]->u.c.offset);
 		iocb_spoil(ios[i]);
 	}
 	n = syscall(SYS_io_submit, ctx, i, ios);
@@ -122,7 +144,7 @@ io_getevents(io_context_t ctx, long min_nr, long nr, struct io_event *events,
 	return n == -1 ? -errno : (int)n;
 }
 
-/* What begins inside a sector is counted, and moves what is to be moved. */
+/* What begins inside a block is counted, and moves what is to be moved. */
 static ssize_t
 vectored(long number, int fd, const struct iovec *iov, int cnt, off_t at)
 {
@@ -132,7 +154,7 @@ vectored(long number, int fd, const struct iovec *iov, int cnt, off_t at)
 	kernel.nr_vectored++;
 	while (kernel.hold)
 		usleep(1000);
-	if (at % 512 != 0)
+	if (begins_inside(at))
 		__atomic_add_fetch(&kernel.nr_odd, 1, __ATOMIC_SEQ_CST);
 	if (kernel.nr_interrupt > 0) {
 		kernel.nr_interrupt--;

@@ -32,6 +32,7 @@ struct kernel {
 	long      event_error;	/* result of the first event, and the */
 	long      event_limit;	/* largest result, that io_getevents() gives */
 	uint64_t  cut;		/* bytes per iocb or call; 0: all */
+	unsigned  block;	/* of direct I/O, says statx(); 0: as it is */
 	bool      nothing;	/* transfers succeed and move nothing */
 	unsigned  nr_interrupt;	/* io_getevents() calls that get EINTR */
 	int       sync_error;	/* of fdatasync() */
@@ -41,7 +42,7 @@ struct kernel {
 	int       nr_contexts;
 	int       nr_events;	/* of the last one */
 	unsigned  nr_submit;
-	unsigned  nr_odd;	/* iocbs that begin inside a sector */
+	unsigned  nr_odd;	/* iocbs that begin inside a block */
 	unsigned  nr_getevents;
 	unsigned  nr_sync;
 	unsigned  nr_pieces;	/* of discards, */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "drivers/threads.h"
@@ -51,6 +52,38 @@ test_short_transfers(void **state)
 		assert_true(rig_holds(rio, seed));
 		rig_io_free(rio);
 	}
+}
+
+/* Where they fall short inside a block that is larger than a sector. */
+static void
+test_short_of_a_block(void **state)
+{
+	struct rig_io *rio;
+	unsigned seed;
+
+	(void)state;
+#ifndef STATX_DIOALIGN
+	skip();
+#endif
+	kernel.block = 4096;
+	open_raw(4);
+	kernel.cut = 4096 + 1536;
+	for (seed = 1; seed <= 2; seed++) {
+		rio = rig_io_new(&rig, IO_WRITE, seed * 3072, 65536, 3);
+		rig_fill(rio, seed);
+		assert_int_equal(rig_do(rio), 0);
+		rio = rig_io_new(&rig, IO_READ, seed * 3072, 65536, 5);
+		rig_submit(rio);
+		rig_wait(&rig);
+		assert_int_equal(rio->error, 0);
+		assert_true(rig_holds(rio, seed));
+		rig_io_free(rio);
+	}
+	assert_int_equal(kernel.nr_odd, 0);
+	kernel.cut = 3584;
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_READ, 0, 8192, 1)), -EIO);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_WRITE, 0, 8192, 1)),
+	    -ENOSPC);
 }
 
 static void
@@ -395,6 +428,7 @@ static const struct {
 	CMUnitTestFunction test;
 } cases[] = {
 	CASE(test_short_transfers),
+	CASE(test_short_of_a_block),
 	CASE(test_no_progress),
 	CASE(test_results),
 	CASE(test_discard),

@@ -815,15 +815,39 @@ test_device_readonly(void **state)
 	assert_int_equal(rig_do(rig_io_new(&rig, IO_READ, 0, 4096, 1)), 0);
 }
 
+/* Sectors of 4096 bytes: image_open() makes smaller ones of them. */
 static void
 test_device_4k(void **state)
 {
+	struct rig_io *rio[16];
+	unsigned i;
+
 	(void)state;
 	loop_open("-b 4096");
-	assert_int_equal(rig_image(&rig, "raw", loop, true, CACHE_NONE),
-	    -EOPNOTSUPP);
-	assert_non_null(strstr(rig.why, "sectors of 4096 bytes"));
-	assert_non_null(strstr(rig.why, "move the image"));
+	rig.discard = true;
+	rig_open(&rig, "raw", loop, false, 16);
+	assert_int_equal(rig.img->size, FILE_SIZE);
+	assert_int_equal(rig.img->block_size, 512);
+	assert_int_equal(rig.img->physical_block_size, 4096);
+	assert_true(rig.img->discard_granularity >= 4096);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_DISCARD, 0, MiB, 0)), 0);
+	for (i = 0; i < 16; i++) {
+		rio[i] = rig_io_new(&rig, IO_WRITE, i * 1536, 1536, 2);
+		rig_fill(rio[i], 7);
+		rig_submit(rio[i]);
+	}
+	rig_wait(&rig);
+	for (i = 0; i < 16; i++) {
+		assert_int_equal(rio[i]->error, 0);
+		rig_io_free(rio[i]);
+	}
+	assert_int_equal(rig_flush(&rig), 0);
+	rio[0] = rig_io_new(&rig, IO_READ, 0, 16 * 1536, 1);
+	rig_submit(rio[0]);
+	rig_wait(&rig);
+	assert_int_equal(rio[0]->error, 0);
+	assert_true(rig_holds(rio[0], 7));
+	rig_io_free(rio[0]);
 }
 
 /* The page cache does what the device cannot. */

@@ -271,6 +271,46 @@ test_memory(void **state)
 	close_lab();
 }
 
+/* driver.c asserts what the image below relies on. */
+static void
+call_below(void *arg)
+{
+	size_t first = *(const size_t *)arg;
+	struct rig_io *rio;
+
+	memset(&rig, 0, sizeof(rig));
+	rig.img = &lab->img;
+	if (image_activate(rig.img, rig.why) != 0)
+		return;
+	rig_watch(&rig, 1);
+	rio = rig_io_new(&rig, IO_WRITE, 0, 16 * KiB, 2);
+	rio->io.iov[0].iov_len = first;
+	rio->io.iov[1].iov_base = (char *)rio->buf + first;
+	rio->io.iov[1].iov_len = 16 * KiB - first;
+	rig_do(rio);
+}
+
+static void
+test_strict(void **state)
+{
+	static const struct { uint32_t block, align; size_t ok, bad; } c[] = {
+		{ 4096, 0, 4096, 512 },
+		{ 512, 4096, 4096, 512 },
+		{ 1024, 2048, 2048, 1024 },
+	};
+	size_t i, ok, bad;
+
+	(void)state;
+	for (i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		lab = lab_new(SIZE, c[i].block, c[i].align);
+		ok = c[i].ok;
+		bad = c[i].bad;
+		assert_false(rig_aborts(call_below, &ok));
+		assert_true(rig_aborts(call_below, &bad));
+		image_close(&lab->img);
+	}
+}
+
 /* They go down once each, whatever is on its way. */
 static void
 test_flush_and_discard(void **state)
@@ -739,6 +779,7 @@ main(void)
 		cmocka_unit_test(test_costs),
 		cmocka_unit_test(test_no_copy),
 		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_strict),
 		cmocka_unit_test(test_flush_and_discard),
 		cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_order),
