@@ -279,7 +279,7 @@ $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	    -o $@ $<
 
 # ---- recovery: deaths under load ----------------------------------------------
-TESTS += tests/test_recovery.sh $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
+TESTS += tests/test_cache.sh tests/test_recovery.sh $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
 CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)
