@@ -485,56 +485,58 @@ file_part(const struct file *f, size_t bytes, uint64_t offset)
 	return bytes < left ? bytes : left;
 }
 
+/* A part of one block. */
+static int
+part_transfer(const struct file *f, bool write, char *buf, size_t bytes,
+    uint64_t offset)
+{
+	char block[MAX_BLOCK] __attribute__((aligned(MAX_BLOCK)));
+	size_t skip = (size_t)(offset % f->block_size);
+	int rc;
+
+	rc = blocks_read(f, block, f->block_size, offset - skip);
+	if (rc < 0)
+		return rc;
+	if (!write) {
+		memcpy(buf, block + skip, bytes);
+		return 0;
+	}
+	memcpy(block + skip, buf, bytes);
+	return blocks_write(f, block, f->block_size, offset - skip);
+}
+
+static int
+file_transfer(const struct file *f, bool write, char *buf, size_t bytes,
+    uint64_t offset)
+{
+	size_t n;
+	int rc = 0;
+
+	for (; bytes > 0 && rc == 0; bytes -= n, buf += n, offset += n) {
+		n = file_straight(f, buf, bytes, offset);
+		if (n == 0) {
+			n = file_part(f, bytes, offset);
+			rc = part_transfer(f, write, buf, n, offset);
+		} else if (write) {
+			rc = blocks_write(f, buf, n, offset);
+		} else {
+			rc = blocks_read(f, buf, n, offset);
+		}
+	}
+	return rc;
+}
+
 int
 file_pread(const struct file *f, void *buf, size_t bytes, uint64_t offset)
 {
-	char block[MAX_BLOCK] __attribute__((aligned(MAX_BLOCK)));
-	size_t n, skip;
-	int rc = 0;
-
-	for (; bytes > 0 && rc == 0; bytes -= n, offset += n) {
-		n = file_straight(f, buf, bytes, offset);
-		if (n > 0) {
-			rc = blocks_read(f, buf, n, offset);
-		} else {
-			n = file_part(f, bytes, offset);
-			skip = (size_t)(offset % f->block_size);
-			rc = blocks_read(f, block, f->block_size,
-			    offset - skip);
-			if (rc == 0)
-				memcpy(buf, block + skip, n);
-		}
-		buf = (char *)buf + n;
-	}
-	return rc;
+	return file_transfer(f, false, buf, bytes, offset);
 }
 
 int
 file_pwrite(const struct file *f, const void *buf, size_t bytes,
     uint64_t offset)
 {
-	char block[MAX_BLOCK] __attribute__((aligned(MAX_BLOCK)));
-	size_t n, skip;
-	int rc = 0;
-
-	for (; bytes > 0 && rc == 0; bytes -= n, offset += n) {
-		n = file_straight(f, buf, bytes, offset);
-		if (n > 0) {
-			rc = blocks_write(f, buf, n, offset);
-		} else {
-			n = file_part(f, bytes, offset);
-			skip = (size_t)(offset % f->block_size);
-			rc = blocks_read(f, block, f->block_size,
-			    offset - skip);
-			if (rc < 0)
-				break;
-			memcpy(block + skip, buf, n);
-			rc = blocks_write(f, block, f->block_size,
-			    offset - skip);
-		}
-		buf = (const char *)buf + n;
-	}
-	return rc;
+	return file_transfer(f, true, (char *)buf, bytes, offset);
 }
 
 void

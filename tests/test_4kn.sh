@@ -153,6 +153,20 @@ raw_device() {
 	same "$what" raw "$loop"
 }
 
+# Other ways to the same device.
+raw_modes() {
+	for mode in io=threads cache=directsync io=threads,cache=writeback; do
+		guest 7 forget xvda 2>/dev/null
+		truncate -s 0 "$dir/loop.img"
+		truncate -s 64m "$dir/loop.img"
+		attach "$mode" "raw,$mode:$loop"
+		mixed "$mode"
+		killed "$mode"
+		detach "$mode"
+		same "$mode" raw "$loop"
+	done
+}
+
 raw_file() {
 	what="raw on a file system"
 	truncate -s 16m "$dir/mnt/a.img"
@@ -256,7 +270,8 @@ else
 fi
 loop=${loops# } loop=${loop%% *}
 guest_start 7 --ring-order 2 || exit 1
-for part in ${PARTS-raw_device raw_file qcow2_files qcow2_device refusals}; do
+for part in ${PARTS-raw_device raw_modes raw_file qcow2_files qcow2_device
+    refusals}; do
 	$part
 done
 check "the daemon is still the same" kill -0 "$daemon"
