@@ -103,12 +103,13 @@ static void
 transfer_done(struct transfer *t)
 {
 	struct threads_user *u = t->user;
+	struct transfer *before = atomic_load(&u->done);
 
 	atomic_fetch_add(&u->nr_raising, 1);
-	t->next = atomic_load(&u->done);
-	while (!atomic_compare_exchange_weak(&u->done, &t->next, t))
-		;
-	if (t->next == NULL)
+	do
+		t->next = before;
+	while (!atomic_compare_exchange_weak(&u->done, &before, t));
+	if (before == NULL)
 		engine_raise(u->event_fd);
 	atomic_fetch_sub(&u->nr_raising, 1);
 }

@@ -238,11 +238,16 @@ engine_setup(void **state)
 int
 engine_teardown(void **state)
 {
+	unsigned ms;
+
 	(void)state;
 	kernel.sync_error = 0;
 	if (rig.img != NULL)
 		rig_close(&rig);
 	unlink(file);
+	/* One that was joined is to be seen for a moment more. */
+	for (ms = 0; ms < 1000 && rig_count_threads() > nr_threads; ms++)
+		usleep(1000);
 	if (rig_count_fds() == nr_fds && kernel.nr_contexts == 0 &&
 	    rig_count_threads() == nr_threads)
 		return 0;
@@ -257,6 +262,15 @@ open_raw(unsigned depth)
 	kernel.nr_submit = kernel.nr_getevents = kernel.nr_taken = 0;
 	kernel.max_inflight = 0;
 	rig.ch->submits = 0;
+}
+
+struct rig_io *follower;
+
+void
+submit_follower(struct rig_io *rio)
+{
+	(void)rio;
+	rig_submit(follower);
 }
 
 #ifndef RINGBACK_SANITIZED

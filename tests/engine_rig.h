@@ -64,6 +64,10 @@ int  engine_teardown(void **state);
 
 void open_raw(unsigned depth);
 
+/* For rig_io.then: submit this one, too. */
+extern struct rig_io *follower;
+void submit_follower(struct rig_io *rio);
+
 #ifndef RINGBACK_SANITIZED
 extern unsigned nr_allocs;		/* calls of malloc() and the like */
 #endif

@@ -188,15 +188,6 @@ test_refused(void **state)
 	write_and_read(1);
 }
 
-static struct rig_io *follower;
-
-static void
-submit_follower(struct rig_io *rio)
-{
-	(void)rio;
-	rig_submit(follower);
-}
-
 /* The same when a done() has submitted it, after reap() has looked. */
 static void
 test_refused_from_done(void **state)

@@ -369,15 +369,6 @@ test_close_at_once(void **state)
 	}
 }
 
-static struct rig_io *follower;
-
-static void
-submit_follower(struct rig_io *rio)
-{
-	(void)rio;
-	rig_submit(follower);
-}
-
 /* With cache=unsafe a flush asks nobody; nor does one that a done() submits. */
 static void
 test_no_flush(void **state)
