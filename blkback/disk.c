@@ -584,6 +584,8 @@ open_image(struct disk *d, char why[WHY_MAX])
 		.discard = d->spec.discard && d->open.discard,
 		.cache = d->spec.cache,
 		.engine = d->spec.engine,
+		.resumed = d->open.resume == RESUME_REPLAY ||
+		    d->open.resume == RESUME_FAIL,
 		.backing_roots = d->backing_roots,
 	};
 	int rc;

@@ -100,6 +100,9 @@ struct image_options {
 	bool            discard;	/* offer IO_DISCARD where it works */
 	enum cache_mode cache;
 	enum engine_kind engine;
+	bool            resumed;	/* a process of this host that died */
+					/* had it in use until now, so the */
+					/* page cache is right at first */
 	const char *const *backing_roots; /* NULL-terminated list of folders */
 					/* below which backing files lie; */
 					/* NULL: the folder of 'path' only */

@@ -540,11 +540,12 @@ file_pwrite(const struct file *f, const void *buf, size_t bytes,
 }
 
 void
-file_drop_cache(const struct file *f)
+file_drop_cache(struct file *f)
 {
 	/* Direct I/O does not look at the cache; the rest cannot fail. */
-	if (!cache_is_direct(f->cache))
+	if (!cache_is_direct(f->cache) && !f->keep_cache)
 		(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+	f->keep_cache = false;
 }
 
 int

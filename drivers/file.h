@@ -28,6 +28,9 @@ struct file {
 	int      fd;		/* -1: not open */
 	bool     readonly;
 	enum cache_mode cache;
+	bool     keep_cache;	/* the next file_drop_cache() does nothing; */
+				/* what it drops takes time, a second for */
+				/* some GiB, and a guest waits for it */
 	bool     device;	/* a block device, else a regular file */
 	bool     sparse;	/* no room is reserved: on tmpfs that is */
 				/* memory, filled with zeroes for nothing */
@@ -79,7 +82,7 @@ int  file_pwrite(const struct file *f, const void *buf, size_t bytes,
  * again.  What is dirty is this host's own and later than anything on the
  * storage, for nobody else may have written without the lock; it stays.
  */
-void file_drop_cache(const struct file *f);
+void file_drop_cache(struct file *f);
 
 /*
  * fdatasync; with CACHE_UNSAFE nothing.  0 or -errno.  Once it failed nobody

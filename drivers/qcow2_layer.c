@@ -658,6 +658,7 @@ chain_add(struct chain *c, const char *path, bool raw)
 		free(l);
 		return rc;
 	}
+	l->file.keep_cache = c->opt->resumed;
 	if (top)
 		c->top = l;
 	else

@@ -78,6 +78,7 @@ raw_open(const struct image_options *opt, struct image **img,
 		return -ENOMEM;
 	}
 	rc = file_open(&r->file, opt->path, opt->readonly, opt->cache, why);
+	r->file.keep_cache = opt->resumed;
 	if (rc == 0)
 		rc = raw_read_size(r, why);
 	if (rc == 0)

@@ -65,6 +65,7 @@ rig_image(struct rig *r, const char *format, const char *path, bool readonly,
 	struct image_options opt = {
 		.format = format, .path = path, .readonly = readonly,
 		.cache = cache, .engine = r->engine, .discard = r->discard,
+		.resumed = r->resumed,
 	};
 	int rc;
 
@@ -104,7 +105,7 @@ rig_open(struct rig *r, const char *format, const char *path, bool readonly,
     unsigned depth)
 {
 	*r = (struct rig){ .discard = r->discard, .engine = r->engine,
-		.cache = r->cache };
+		.cache = r->cache, .resumed = r->resumed };
 	if (rig_image(r, format, path, readonly, r->cache) != 0 ||
 	    image_activate(r->img, r->why) != 0)
 		fail_msg("%s", r->why);

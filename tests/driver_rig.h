@@ -33,6 +33,7 @@ struct rig {
 	bool             discard;
 	enum engine_kind engine;
 	enum cache_mode  cache;		/* for rig_open() */
+	bool             resumed;
 	char            file[512];	/* to be removed; "" for none */
 	char            why[WHY_MAX];
 };

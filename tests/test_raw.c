@@ -865,13 +865,13 @@ test_device_4k_cached(void **state)
 }
 
 static char
-first_byte(void)
+first_byte(struct rig *r)
 {
-	struct rig_io *rio = rig_io_new(&rig, IO_READ, 0, 4096, 1);
+	struct rig_io *rio = rig_io_new(r, IO_READ, 0, 4096, 1);
 	char byte;
 
 	rig_submit(rio);
-	rig_wait(&rig);
+	rig_wait(r);
 	assert_int_equal(rio->error, 0);
 	byte = *(char *)rio->buf;
 	rig_io_free(rio);
@@ -902,12 +902,23 @@ test_stale_cache(void **state)
 	rig.engine = ENGINE_THREADS;
 	rig.cache = CACHE_WRITEBACK;
 	rig_open(&rig, "raw", loop, false, 4);
-	assert_int_equal(first_byte(), 'a');
+	assert_int_equal(first_byte(&rig), 'a');
 	write_elsewhere('b');
-	assert_int_equal(first_byte(), 'a');	/* it is in the cache */
+	assert_int_equal(first_byte(&rig), 'a');	/* it is in the cache */
 	assert_int_equal(image_deactivate(rig.img, rig.why), 0);
 	assert_int_equal(image_activate(rig.img, rig.why), 0);
-	assert_int_equal(first_byte(), 'b');
+	assert_int_equal(first_byte(&rig), 'b');
+
+	/* Who goes on where a process died keeps it, once. */
+	assert_int_equal(image_deactivate(rig.img, rig.why), 0);
+	write_elsewhere('c');
+	other = (struct rig){ .engine = rig.engine, .cache = rig.cache,
+		.resumed = true };
+	rig_open(&other, "raw", loop, false, 4);
+	assert_int_equal(first_byte(&other), 'b');
+	assert_int_equal(image_deactivate(other.img, other.why), 0);
+	assert_int_equal(image_activate(other.img, other.why), 0);
+	assert_int_equal(first_byte(&other), 'c');
 }
 
 static void
