@@ -33,7 +33,7 @@ endef
 # Debian's names of what each step needs; `make deps` installs what is missing.
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
              libsystemd-dev zlib1g-dev libzstd-dev
-DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3
+DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3 e2fsprogs
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
 
@@ -52,14 +52,16 @@ $(O)/%.o: %.c | $(WAIT_DEPS)
 
 DRIVERS = $(patsubst %.c,$(O)/%.o,$(wildcard drivers/*.c))
 DRIVER_LIBS = -laio -lz -lzstd -pthread
-DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio raw file fault qcow2_open qcow2_chain qcow2_format)
-DRIVER_TESTS += $(O)/test_qcow2_refcount
+DRIVER_TESTS = $(patsubst %,$(O)/test_%,drivers calls aio engine raw file fault qcow2_open qcow2_chain qcow2_format)
+DRIVER_TESTS += $(O)/test_qcow2_refcount $(O)/test_sector
 TESTS += $(DRIVER_TESTS)
 $(DRIVER_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(O)/test_qcow2_open $(O)/test_qcow2_chain: $(O)/tests/layer_rig.o
 $(DRIVER_TESTS): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o $(DRIVERS)
 	$(LINK)
 $(O)/test_qcow2_refcount: $(O)/tests/refcount_rig.o
+$(O)/test_sector: $(O)/tests/lab.o
+$(O)/test_aio $(O)/test_engine: $(O)/tests/engine_rig.o
 
 # Deaths and errors: every call that changes the image comes by tests/io_tap.c.
 QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \
@@ -281,7 +283,7 @@ TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 
 # ---- what may go wrong ---------------------------------------------------------
-TESTS += tests/test_faults.sh tests/test_badinput.sh
+TESTS += tests/test_faults.sh tests/test_badinput.sh tests/test_4kn.sh
 CHECK_NEEDS += $(O)/fail_calls.so
 $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
@@ -289,7 +291,7 @@ $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	    -o $@ $<
 
 # ---- recovery: deaths under load ----------------------------------------------
-TESTS += tests/test_recovery.sh $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
+TESTS += tests/test_cache.sh tests/test_recovery.sh $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
 CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)

@@ -583,10 +583,18 @@ open_image(struct disk *d, char why[WHY_MAX])
 		.readonly = d->spec.readonly || d->open.readonly,
 		.discard = d->spec.discard && d->open.discard,
 		.cache = d->spec.cache,
+		.engine = d->spec.engine,
+		.resumed = d->open.resume == RESUME_REPLAY ||
+		    d->open.resume == RESUME_FAIL,
 		.backing_roots = d->backing_roots,
 	};
+	int rc;
 
-	return image_open(&opt, &d->img, why);
+	rc = image_open(&opt, &d->img, why);
+	if (rc == 0 && opt.cache == CACHE_UNSAFE && !opt.readonly)
+		log_info("cache=unsafe: flushes are ignored; if this host goes "
+		    "down, or the guest migrates, the disk's data is lost");
+	return rc;
 }
 
 static void

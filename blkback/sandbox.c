@@ -39,7 +39,7 @@ static const int allowed[] = {
 	SCMP_SYS(preadv), SCMP_SYS(pwritev), SCMP_SYS(fsync),
 	SCMP_SYS(fdatasync), SCMP_SYS(fallocate), SCMP_SYS(ftruncate),
 	SCMP_SYS(fstat), SCMP_SYS(newfstatat), SCMP_SYS(statx),
-	SCMP_SYS(lseek),
+	SCMP_SYS(lseek), SCMP_SYS(fadvise64),
 	/* memory and threads that exist already, if only just */
 	SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(madvise), SCMP_SYS(futex),
 	SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),

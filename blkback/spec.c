@@ -48,6 +48,18 @@ set_cache(struct disk_spec *spec, uint32_t value)
 }
 
 static void
+set_io(struct disk_spec *spec, uint32_t value)
+{
+	spec->engine = (enum engine_kind)value;
+}
+
+static void
+set_profile(struct disk_spec *spec, uint32_t value)
+{
+	spec->profile = (enum spec_profile)value;
+}
+
+static void
 set_poll(struct disk_spec *spec, uint32_t value)
 {
 	spec->poll_us = value;
@@ -104,14 +116,14 @@ set_discard(struct disk_spec *spec, uint32_t value)
 static const struct word cache_words[] = {
 	{ "none",             CACHE_NONE,       true },
 	{ "directsync",       CACHE_DIRECTSYNC, true },
-	{ "writethrough",     0,                false },
-	{ "writeback",        0,                false },
-	{ "unsafe",           0,                false },
+	{ "writethrough",     CACHE_WRITETHROUGH, true },
+	{ "writeback",        CACHE_WRITEBACK,  true },
+	{ "unsafe",           CACHE_UNSAFE,     true },
 	{ NULL,               0,                false },
 };
 static const struct word io_words[] = {
-	{ "native",           0,                true },
-	{ "threads",          0,                false },
+	{ "native",           ENGINE_AIO,       true },
+	{ "threads",          ENGINE_THREADS,   true },
 	{ "io_uring",         0,                false },
 	{ NULL,               0,                false },
 };
@@ -143,16 +155,18 @@ static const struct word on_error_words[] = {
 	{ NULL,               0,                false },
 };
 static const struct word profile_words[] = {
-	{ "default",          0,                true },
-	{ "high-performance", 0,                false },
-	{ "economy",          0,                false },
+	{ "default",          PROFILE_DEFAULT,  true },
+	{ "high-performance", PROFILE_HIGH_PERFORMANCE, false },
+	{ "economy",          PROFILE_ECONOMY,  true },
 	{ NULL,               0,                false },
 };
 
 static const struct option options[] = {
-	{ .name = "cache", .use = "none or directsync",
+	{ .name = "cache",
+	  .use = "none, directsync, writethrough, writeback or unsafe",
 	  .words = cache_words, .set = set_cache },
-	{ .name = "io", .use = "native", .words = io_words },
+	{ .name = "io", .use = "native or threads",
+	  .words = io_words, .set = set_io },
 	{ .name = "iothreads", .use = "1",
 	  .number = true, .min = 1, .max = 1, .planned = 16 },
 	{ .name = "queues", .use = "1",
@@ -180,11 +194,25 @@ static const struct option options[] = {
 	  .words = readonly_words, .set = set_readonly },
 	{ .name = "on-error", .use = "report, stop-enospc or stop",
 	  .words = on_error_words, .set = set_on_error },
-	{ .name = "profile", .use = "default", .words = profile_words },
+	{ .name = "profile", .use = "default or economy",
+	  .words = profile_words, .set = set_profile },
+};
+
+/* What a profile is short for: values of other rows. */
+struct setting {
+	enum spec_profile profile;
+	const char       *option, *value;
+};
+
+static const struct setting settings[] = {
+	{ PROFILE_HIGH_PERFORMANCE, "iothreads", "4" },
+	{ PROFILE_HIGH_PERFORMANCE, "queues",    "4" },
+	{ PROFILE_ECONOMY,          "poll",      "off" },
 };
 
 static const struct disk_spec defaults = {
 	.cache      = CACHE_NONE,
+	.engine     = ENGINE_AIO,
 	.poll_us    = POLL_AUTO,
 	.merge      = SPEC_MERGE,
 	.memory     = SPEC_MEMORY,
@@ -298,6 +326,18 @@ refuse_unknown(const char *name, char why[WHY_MAX])
 	return -EINVAL;
 }
 
+/* COUNT(options): there is none of that name. */
+static size_t
+find_option(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < COUNT(options); i++)
+		if (strcmp(name, options[i].name) == 0)
+			break;
+	return i;
+}
+
 /* One "name=value"; 'seen' has one bit per row of the table. */
 static int
 parse_option(char *text, struct disk_spec *spec, uint32_t *seen,
@@ -311,9 +351,7 @@ parse_option(char *text, struct disk_spec *spec, uint32_t *seen,
 		return refuse(why, "\"%.*s\" is not option=value: %s", SHOWN,
 		    text, USAGE);
 	*value++ = '\0';
-	for (i = 0; i < COUNT(options); i++)
-		if (strcmp(text, options[i].name) == 0)
-			break;
+	i = find_option(text);
 	if (i == COUNT(options))
 		return refuse_unknown(text, why);
 	if (*seen & 1u << i)
@@ -361,6 +399,41 @@ offers_persistent(const struct disk_spec *spec)
 	return spec->memory / SPEC_PAGE >= SPEC_AUTO_REQUESTS * (segments + 1);
 }
 
+/* What was given wins, wherever it stands. */
+static int
+apply_profile(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
+{
+	const struct setting *s;
+	size_t i, row;
+	int rc = 0;
+
+	for (i = 0; i < COUNT(settings) && rc == 0; i++) {
+		s = &settings[i];
+		row = find_option(s->option);
+		if (s->profile == spec->profile && (seen & 1u << row) == 0)
+			rc = set_option(&options[row], s->value, spec, why);
+	}
+	return rc;
+}
+
+/* Asynchronous I/O of the kernel's is such only past the page cache. */
+static int
+check_engine(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
+{
+	const struct word *w = cache_words;
+
+	if (spec->engine != ENGINE_AIO || cache_is_direct(spec->cache))
+		return 0;
+	if (!was_given(seen, set_io)) {
+		spec->engine = ENGINE_THREADS;
+		return 0;
+	}
+	while (w->value != (uint32_t)spec->cache)
+		w++;
+	return refuse(why, "cache=%s needs io=threads: change io=native to "
+	    "that, or cache to none or directsync", w->word);
+}
+
 /* What agrees with its own row may still not fit together. */
 static int
 check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
@@ -370,6 +443,8 @@ check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 	    strcmp(spec->format, "qcow2") == 0) && spec->path[0] != '/')
 		return refuse(why, "the path \"%.*s\" does not begin with '/': "
 		    "give the whole path", SHOWN, spec->path);
+	if (check_engine(spec, seen, why) < 0)
+		return -EINVAL;
 	if (spec->segments > spec->memory / SPEC_PAGE) {
 		if (was_given(seen, set_segments))
 			return refuse(why, "segments=%u do not fit into "
@@ -441,5 +516,7 @@ spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX])
 	rc = parse_format(word, spec, why);
 	while (rc == 0 && (word = strsep(&rest, ",")) != NULL)
 		rc = parse_option(word, spec, &seen, why);
+	if (rc == 0)
+		rc = apply_profile(spec, seen, why);
 	return rc < 0 ? rc : check_together(spec, seen, why);
 }

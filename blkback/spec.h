@@ -42,10 +42,19 @@ enum grants_mode { GRANTS_AUTO, GRANTS_COPY, GRANTS_PERSISTENT };
 #define SPEC_AUTO_REQUESTS 32u
 #define SPEC_AUTO_SEGMENTS 32u
 
+/* Names for sets of other options, which win where they are given. */
+enum spec_profile {
+	PROFILE_DEFAULT,
+	PROFILE_HIGH_PERFORMANCE,
+	PROFILE_ECONOMY,
+};
+
 struct disk_spec {
 	char            format[16];
 	char            path[PATH_MAX];
-	enum cache_mode cache;		/* cache=none|directsync */
+	enum spec_profile profile;
+	enum cache_mode cache;
+	enum engine_kind engine;	/* io= */
 	uint32_t        poll_us;	/* poll=off (0), microseconds, or */
 					/* POLL_AUTO */
 	uint32_t        merge;		/* bytes; 0: no merging */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "drivers/driver.h"
+#include "drivers/sector.h"
 
 static const struct driver *const drivers[] = {
 	&driver_raw,
@@ -92,12 +93,31 @@ check_geometry(const struct image *img)
 	assert(img->size > 0 && img->size <= INT64_MAX);
 	assert(power_of_2(img->block_size) && img->block_size >= 512);
 	assert(power_of_2(img->physical_block_size));
+	assert(img->buffer_alignment == 0 ||
+	    power_of_2(img->buffer_alignment));
 	assert(img->physical_block_size >= img->block_size);
 	assert(img->size % img->block_size == 0);
 	assert(img->discard_granularity == 0 ||
 	    (power_of_2(img->discard_granularity) &&
 	    img->discard_granularity >= img->block_size &&
 	    img->discard_alignment % img->block_size == 0));
+}
+
+/* Whatever blocks it has, who opens it gets sectors of 512 bytes. */
+static int
+image_give_sectors(struct image **img, char why[WHY_MAX])
+{
+	struct image *below = *img;
+	int rc;
+
+	if (!sector_needed(below))
+		return 0;
+	rc = check_result(sector_wrap(below, img, why), why);
+	if (rc < 0) {
+		image_close(below);
+		*img = NULL;
+	}
+	return rc;
 }
 
 int
@@ -125,7 +145,7 @@ image_open(const struct image_options *opt, struct image **img,
 	(*img)->nr_channels = 0;
 	assert((*img)->readonly == opt->readonly);
 	check_geometry(*img);
-	return 0;
+	return image_give_sectors(img, why);
 }
 
 void
@@ -206,15 +226,18 @@ check_range(const struct image *img, const struct io *io)
 }
 
 static void
-check_vector(const struct io *io)
+check_vector(const struct image *img, const struct io *io)
 {
+	uintptr_t places = 511;
 	uint64_t sum = 0;
 	int i;
 
+	if (img->buffer_alignment > 512)
+		places = img->buffer_alignment - 1;
 	for (i = 0; i < io->iovcnt; i++) {
 		assert(io->iov[i].iov_len > 0);
-		assert(((uintptr_t)io->iov[i].iov_base |
-		    io->iov[i].iov_len) % 512 == 0);
+		assert(((uintptr_t)io->iov[i].iov_base & places) == 0);
+		assert((io->iov[i].iov_len & (img->block_size - 1)) == 0);
 		sum += io->iov[i].iov_len;
 	}
 	assert(sum == io->length);
@@ -247,7 +270,7 @@ channel_submit(struct channel *ch, struct io *io)
 		assert(io->op == IO_READ || io->op == IO_WRITE);
 		assert(io->op == IO_READ || !img->readonly);
 		check_range(img, io);
-		check_vector(io);
+		check_vector(img, io);
 	}
 	img->drv->submit(ch, io);
 }

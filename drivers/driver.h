@@ -48,24 +48,48 @@ struct channel;
  *
  * done(io, 0): all of 'length' was transferred, or, for a flush, every write
  * on any channel of the image that was done before this flush was submitted
- * is on stable storage; after a discard the range reads as zeroes or as it
- * did before.  done(io, -errno): what reached the image is unknown.
+ * is on stable storage (not with CACHE_UNSAFE); after a discard the range
+ * reads as zeroes or as it did before.  done(io, -errno): what reached the
+ * image is unknown.
  */
 struct io {
 	enum io_op     op;
 	uint64_t       offset;		/* bytes; multiple of the block size */
 	uint64_t       length;		/* bytes; the sum of iov for READ and */
 					/* WRITE, 0 for FLUSH */
-	struct iovec  *iov;		/* each a multiple of 512 bytes */
+	struct iovec  *iov;		/* each a multiple of the block size, */
+					/* at an address that is one of 512 */
 	int            iovcnt;
 	void         (*done)(struct io *io, int error);
 	STAILQ_ENTRY(io) link;
 };
 STAILQ_HEAD(io_list, io);
 
+/* Direct I/O goes past the page cache of this host (O_DIRECT). */
 enum cache_mode {
-	CACHE_NONE,		/* O_DIRECT; a flush makes writes durable */
-	CACHE_DIRECTSYNC,	/* O_DIRECT | O_DSYNC: each write is durable */
+	CACHE_NONE,		/* direct; a flush makes writes durable */
+	CACHE_DIRECTSYNC,	/* direct; each write is durable when done */
+	CACHE_WRITETHROUGH,	/* page cache; each write is durable likewise */
+	CACHE_WRITEBACK,	/* page cache; a flush makes writes durable */
+	CACHE_UNSAFE,		/* page cache; a flush does nothing */
+};
+
+static inline bool
+cache_is_direct(enum cache_mode cache)
+{
+	return cache == CACHE_NONE || cache == CACHE_DIRECTSYNC;
+}
+
+static inline bool
+cache_is_durable(enum cache_mode cache)
+{
+	return cache == CACHE_DIRECTSYNC || cache == CACHE_WRITETHROUGH;
+}
+
+/* What moves the data of guests; see engine.h. */
+enum engine_kind {
+	ENGINE_AIO,		/* direct I/O only */
+	ENGINE_THREADS,
 };
 
 /* How to open an image; the caller owns the strings. */
@@ -75,6 +99,10 @@ struct image_options {
 	bool            readonly;	/* opened O_RDONLY: CVE-2015-7311 */
 	bool            discard;	/* offer IO_DISCARD where it works */
 	enum cache_mode cache;
+	enum engine_kind engine;
+	bool            resumed;	/* a process of this host that died */
+					/* had it in use until now, so the */
+					/* page cache is right at first */
 	const char *const *backing_roots; /* NULL-terminated list of folders */
 					/* below which backing files lie; */
 					/* NULL: the folder of 'path' only */
@@ -89,7 +117,10 @@ struct image {
 	bool                 readonly;
 	bool                 active;
 	uint64_t             size;		/* bytes, multiple of 512 */
-	uint32_t             block_size; /* smallest I/O; bytes, power of 2 */
+	uint32_t             block_size; /* smallest I/O; bytes, power of 2; */
+					/* image_open() makes 512 of it */
+	uint32_t             buffer_alignment;	/* of an iov's address, if */
+					/* more than 512; gone likewise */
 	uint32_t             physical_block_size; /* best I/O; likewise */
 	uint32_t             discard_granularity;	/* bytes, power of 2; */
 					/* 0: no IO_DISCARD.  Its offset and */

@@ -15,7 +15,7 @@
 
 #include "drivers/file.h"
 
-#define MAX_PHYSICAL 4096u
+#define MAX_BLOCK 4096u
 
 /*
  * Open.
@@ -66,7 +66,7 @@ file_explain_open(const char *path, bool readonly, int error,
 		what = "no direct I/O (O_DIRECT)";
 		remedy = "its file system cannot do that, and cache=none and "
 		    "cache=directsync need it; move the image to one that "
-		    "can, such as ext4 or XFS";
+		    "can, such as ext4 or XFS, or use cache=writeback";
 		break;
 	case EMFILE:
 	case ENFILE:
@@ -98,15 +98,16 @@ file_explain_open(const char *path, bool readonly, int error,
  * O_NONBLOCK the open cannot hang on a FIFO or on a drive without a medium.
  */
 static int
-file_open_fd(struct file *f, struct stat *st, enum cache_mode cache,
-    char why[WHY_MAX])
+file_open_fd(struct file *f, struct stat *st, char why[WHY_MAX])
 {
-	int flags = O_DIRECT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 	struct statfs fs;
 	int rc;
 
 	flags |= f->readonly ? O_RDONLY : O_RDWR;
-	if (cache == CACHE_DIRECTSYNC)
+	if (cache_is_direct(f->cache))
+		flags |= O_DIRECT;
+	if (cache_is_durable(f->cache))
 		flags |= O_DSYNC;
 
 	if (stat(f->path, st) == -1)
@@ -202,34 +203,51 @@ file_describe(struct file *f, struct image_layer *layer, char why[WHY_MAX])
 }
 
 /*
- * Does the file take direct I/O of one sector?  For kernels and file systems
- * that do not tell: EINVAL is what they answer to I/O that is not aligned.
+ * The smallest direct I/O that the file takes, for kernels and file systems
+ * that do not tell: EINVAL is what they answer to one that is not aligned.
  * Any other error is not about alignment and will be met by the I/O.
  */
+static bool
+file_takes(const struct file *f, void *buf, uint32_t bytes)
+{
+	return pread(f->fd, buf, bytes, 0) != -1 || errno != EINVAL;
+}
+
 static int
 file_probe_alignment(const struct file *f, uint32_t *offset, uint32_t *memory)
 {
-	void *buf;
-	ssize_t n;
+	char *buf;
 	int error;
 
-	error = posix_memalign(&buf, MAX_PHYSICAL, 2 * SECTOR);
+	error = posix_memalign((void **)&buf, MAX_BLOCK, 2 * MAX_BLOCK);
 	if (error != 0)
 		return -error;
-	n = pread(f->fd, (char *)buf + SECTOR, SECTOR, 0);
-	*offset = *memory = n == -1 && errno == EINVAL ? MAX_PHYSICAL : SECTOR;
+	for (*offset = SECTOR; *offset < MAX_BLOCK; *offset *= 2)
+		if (file_takes(f, buf, *offset))
+			break;
+	for (*memory = SECTOR; *memory < MAX_BLOCK; *memory *= 2)
+		if (file_takes(f, buf + *memory, *offset))
+			break;
 	free(buf);
 	return 0;
 }
 
-/* What direct I/O must be a multiple of, in bytes; 0: there is none. */
+/*
+ * What direct I/O must be a multiple of, in bytes; 0: there is none.  The page
+ * cache takes anything.
+ */
 static int
 file_read_alignment(const struct file *f, uint32_t *offset, uint32_t *memory)
 {
 	unsigned sector = 0;
 #ifdef STATX_DIOALIGN
 	struct statx stx;
+#endif
 
+	*offset = *memory = SECTOR;
+	if (!cache_is_direct(f->cache))
+		return 0;
+#ifdef STATX_DIOALIGN
 	/* Linux 6.1 and newer, and not every file system. */
 	if (statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
 	    (stx.stx_mask & STATX_DIOALIGN) != 0) {
@@ -242,8 +260,8 @@ file_read_alignment(const struct file *f, uint32_t *offset, uint32_t *memory)
 		return file_probe_alignment(f, offset, memory);
 	if (ioctl(f->fd, BLKSSZGET, &sector) == -1)
 		return -errno;
-	*offset = sector;
-	*memory = SECTOR;
+	/* Older kernels want the same of the memory. */
+	*offset = *memory = sector;
 	return 0;
 }
 
@@ -258,7 +276,18 @@ file_physical_block_size(const struct file *f, const struct stat *st)
 		physical = (unsigned)st->st_blksize;
 	else if (ioctl(f->fd, BLKPBSZGET, &physical) == -1)
 		physical = SECTOR;
-	while (size < MAX_PHYSICAL && size * 2 <= physical)
+	while (size < MAX_BLOCK && size * 2 <= physical)
+		size *= 2;
+	return size;
+}
+
+/* To a power of 2 that is no less than a sector. */
+static uint32_t
+file_round_up(uint32_t alignment)
+{
+	uint32_t size = SECTOR;
+
+	while (size < alignment && size <= MAX_BLOCK)
 		size *= 2;
 	return size;
 }
@@ -280,14 +309,18 @@ file_read_block_sizes(struct file *f, const struct stat *st,
 		file_explain_open(f->path, f->readonly, EINVAL, why);
 		return -EINVAL;
 	}
-	if (offset > SECTOR || memory > SECTOR) {
-		why_set(why, "open %.200s: its storage has sectors of %u "
-		    "bytes, and only storage with 512-byte logical sectors is "
-		    "served yet; move the image to such storage", f->path,
-		    offset > memory ? offset : memory);
+	f->block_size = file_round_up(offset);
+	f->buffer_alignment = file_round_up(memory);
+	if (f->block_size > MAX_BLOCK || f->buffer_alignment > MAX_BLOCK) {
+		why_set(why, "open %.200s: direct I/O to its storage goes by "
+		    "%u bytes, and %u are the most that is served; move the "
+		    "image to storage with sectors of 512 or 4096 bytes",
+		    f->path, offset > memory ? offset : memory, MAX_BLOCK);
 		return -EOPNOTSUPP;
 	}
 	f->physical_block_size = file_physical_block_size(f, st);
+	if (f->physical_block_size < f->block_size)
+		f->physical_block_size = f->block_size;
 	return 0;
 }
 
@@ -332,6 +365,8 @@ file_read_discard(struct file *f, const struct stat *st)
 	    (granule & (granule - 1)) != 0)
 		return;
 	f->discard_granularity = (uint32_t)granule;
+	if (f->discard_granularity < f->block_size)
+		f->discard_granularity = f->block_size;
 }
 
 int
@@ -341,13 +376,13 @@ file_open(struct file *f, const char *path, bool readonly,
 	struct stat st;
 	int rc;
 
-	*f = (struct file){ .fd = -1, .readonly = readonly };
+	*f = (struct file){ .fd = -1, .readonly = readonly, .cache = cache };
 	f->path = strdup(path);
 	if (f->path == NULL) {
 		why_set(why, "open %.200s: out of memory", path);
 		return -ENOMEM;
 	}
-	rc = file_open_fd(f, &st, cache, why);
+	rc = file_open_fd(f, &st, why);
 	if (rc == 0)
 		rc = file_check_writable(f, why);
 	if (rc == 0)
@@ -378,11 +413,11 @@ file_close(struct file *f)
  */
 
 /*
- * Where a file ends inside a sector the last read brings a part of it; to go
- * on from there would not be aligned, so that sector is read once more.
+ * Where a file ends inside a block the last read brings a part of it; to go
+ * on from there would not be aligned, so that block is read once more.
  */
-int
-file_pread(const struct file *f, void *buf, size_t bytes, uint64_t offset)
+static int
+blocks_read(const struct file *f, void *buf, size_t bytes, uint64_t offset)
 {
 	char *to = buf;
 	size_t done = 0;
@@ -395,17 +430,17 @@ file_pread(const struct file *f, void *buf, size_t bytes, uint64_t offset)
 			continue;
 		if (n == -1)
 			return -errno;
-		if (n < (ssize_t)SECTOR) { /* the end */
+		if (n < (ssize_t)f->block_size) { /* the end */
 			memset(to + done + n, 0, bytes - done - (size_t)n);
 			break;
 		}
-		done += (size_t)n & ~(size_t)(SECTOR - 1);
+		done += (size_t)n & ~(size_t)(f->block_size - 1);
 	}
 	return 0;
 }
 
-int
-file_pwrite(const struct file *f, const void *buf, size_t bytes,
+static int
+blocks_write(const struct file *f, const void *buf, size_t bytes,
     uint64_t offset)
 {
 	const char *from = buf;
@@ -419,16 +454,105 @@ file_pwrite(const struct file *f, const void *buf, size_t bytes,
 			continue;
 		if (n == -1)
 			return -errno;
-		if (n < (ssize_t)SECTOR)
+		if (n < (ssize_t)f->block_size)
 			return -ENOSPC;
-		done += (size_t)n & ~(size_t)(SECTOR - 1);
+		done += (size_t)n & ~(size_t)(f->block_size - 1);
 	}
 	return 0;
+}
+
+/* How much can be transferred as it is. */
+static size_t
+file_straight(const struct file *f, const void *buf, size_t bytes,
+    uint64_t offset)
+{
+	size_t mask = f->block_size - 1;
+
+	if (f->block_size == SECTOR && f->buffer_alignment == SECTOR)
+		return bytes;
+	if ((offset & mask) != 0 ||
+	    ((uintptr_t)buf & (f->buffer_alignment - 1)) != 0)
+		return 0;
+	return bytes & ~mask;
+}
+
+/* A part of the block at 'offset', up to 'bytes' of it, else. */
+static size_t
+file_part(const struct file *f, size_t bytes, uint64_t offset)
+{
+	size_t left = f->block_size - (size_t)(offset % f->block_size);
+
+	return bytes < left ? bytes : left;
+}
+
+/* A part of one block. */
+static int
+part_transfer(const struct file *f, bool write, char *buf, size_t bytes,
+    uint64_t offset)
+{
+	char block[MAX_BLOCK] __attribute__((aligned(MAX_BLOCK)));
+	size_t skip = (size_t)(offset % f->block_size);
+	int rc;
+
+	rc = blocks_read(f, block, f->block_size, offset - skip);
+	if (rc < 0)
+		return rc;
+	if (!write) {
+		memcpy(buf, block + skip, bytes);
+		return 0;
+	}
+	memcpy(block + skip, buf, bytes);
+	return blocks_write(f, block, f->block_size, offset - skip);
+}
+
+static int
+file_transfer(const struct file *f, bool write, char *buf, size_t bytes,
+    uint64_t offset)
+{
+	size_t n;
+	int rc = 0;
+
+	for (; bytes > 0 && rc == 0; bytes -= n, buf += n, offset += n) {
+		n = file_straight(f, buf, bytes, offset);
+		if (n == 0) {
+			n = file_part(f, bytes, offset);
+			rc = part_transfer(f, write, buf, n, offset);
+		} else if (write) {
+			rc = blocks_write(f, buf, n, offset);
+		} else {
+			rc = blocks_read(f, buf, n, offset);
+		}
+	}
+	return rc;
+}
+
+int
+file_pread(const struct file *f, void *buf, size_t bytes, uint64_t offset)
+{
+	return file_transfer(f, false, buf, bytes, offset);
+}
+
+int
+file_pwrite(const struct file *f, const void *buf, size_t bytes,
+    uint64_t offset)
+{
+	return file_transfer(f, true, (char *)buf, bytes, offset);
+}
+
+void
+file_drop_cache(struct file *f)
+{
+	/* Direct I/O does not look at the cache; the rest cannot fail. */
+	if (!cache_is_direct(f->cache) && !f->keep_cache)
+		(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+	f->keep_cache = false;
 }
 
 int
 file_sync(struct file *f)
 {
+	if (f->cache == CACHE_UNSAFE)
+		return 0;
 	if (f->sync_error == 0 && fdatasync(f->fd) == -1)
 		f->sync_error = -errno;
 	return f->sync_error;
@@ -458,8 +582,8 @@ discard_device(int fd, uint64_t offset, uint64_t length)
 	return ioctl(fd, BLKDISCARD, range) == -1 ? -errno : 0;
 }
 
-aio_discard *
-file_aio_discard(const struct file *f)
+engine_discard *
+file_engine_discard(const struct file *f)
 {
 	if (f->discard_granularity == 0)
 		return NULL;
@@ -469,7 +593,7 @@ file_aio_discard(const struct file *f)
 int
 file_discard(const struct file *f, uint64_t offset, uint64_t bytes)
 {
-	aio_discard *discard = file_aio_discard(f);
+	engine_discard *discard = file_engine_discard(f);
 
 	return discard == NULL ? -EOPNOTSUPP : discard(f->fd, offset, bytes);
 }

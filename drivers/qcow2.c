@@ -8,6 +8,7 @@
 #include "drivers/qcow2_check.h"
 #include "drivers/qcow2_io.h"
 #include "drivers/qcow2_meta.h"
+#include "drivers/threads.h"
 
 /* Memory of the caches, bytes; a disk is to need 24 MiB in all. */
 #define L2_CACHE      (5u << 20)	/* the topmost layer */
@@ -33,11 +34,76 @@ qcow2_free(struct qcow2 *q)
 	for (l = q->top; l != NULL; l = l->backing)
 		qcow2_slices_close(l->slices);
 	qcow2_allocs_free(q);
+	threads_close(q->threads);
 	qcow2_chain_close(q->top);
 	free(q->l1_dirty);
 	free(q->zeroes);
 	pthread_mutex_destroy(&q->lock);
 	free(q);
+}
+
+/*
+ * Storage whose direct I/O is larger than a sector (4Kn).  A cluster must not
+ * share a block with another, nor a subcluster: what is written there by
+ * different threads would meet.  What image_open() puts round the image cuts
+ * no I/O inside a block, so it is enough that nothing else in the chain does.
+ */
+static uint32_t
+layer_block(const struct qcow2_layer *l)
+{
+	return l->file.block_size > l->file.buffer_alignment ?
+	    l->file.block_size : l->file.buffer_alignment;
+}
+
+static int
+layer_check_block(const struct qcow2_layer *l, uint32_t block,
+    char why[WHY_MAX])
+{
+	uint64_t unit = block;
+
+	if (layer_block(l) != block) {
+		why_set(why, "open %.200s: its storage has sectors of %u "
+		    "bytes, that of the images on top of it %u; move them to "
+		    "storage of one kind", l->file.path, layer_block(l),
+		    block);
+		return -EOPNOTSUPP;
+	}
+	if (!l->raw)
+		unit = (1ull << l->h.cluster_bits) >>
+		    (qcow2_extended(&l->h) ? 5 : 0);
+	if (unit < block) {
+		why_set(why, "open %.200s: its clusters (with extended L2 "
+		    "entries, their 32 parts) are smaller than the %u-byte "
+		    "sectors of its storage; make it anew with 'qemu-img "
+		    "convert -o cluster_size=%s'", l->file.path, block,
+		    qcow2_extended(&l->h) ? "128k" : "64k");
+		return -EOPNOTSUPP;
+	}
+	if (l->size % block != 0) {
+		why_set(why, "open %.200s: its virtual size is not a multiple "
+		    "of the %u-byte sectors of its storage; round it up with "
+		    "'%s'", l->file.path, block, l->raw ?
+		    "truncate -s %4096" : "qemu-img resize");
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+static int
+qcow2_check_blocks(struct qcow2 *q, char why[WHY_MAX])
+{
+	uint32_t block = layer_block(q->top);
+	const struct qcow2_layer *l;
+	int rc = 0;
+
+	q->img.block_size = SECTOR;
+	if (q->top->inspect)	/* which reads metadata only */
+		return 0;
+	for (l = q->top; l != NULL && rc == 0; l = l->backing)
+		if (block > SECTOR || layer_block(l) > SECTOR)
+			rc = layer_check_block(l, block, why);
+	q->img.block_size = q->img.buffer_alignment = block;
+	return rc;
 }
 
 /* What follows from the header for the rest of the driver. */
@@ -65,7 +131,6 @@ qcow2_set_geometry(struct qcow2 *q, const struct image_options *opt)
 
 	q->img.readonly = opt->readonly;
 	q->img.size = qcow2_virtual_size(h);
-	q->img.block_size = SECTOR;
 	q->img.physical_block_size = q->top->file.physical_block_size;
 	q->img.dev = q->top->file.dev;
 	q->img.ino = q->top->file.ino;
@@ -182,7 +247,11 @@ qcow2_open(const struct image_options *opt, struct image **img,
 		rc = -ENODATA;
 		goto err;
 	}
-	rc = qcow2_alloc(q);
+	rc = qcow2_check_blocks(q, why);
+	if (rc == 0)
+		rc = qcow2_alloc(q);
+	if (rc == 0)
+		rc = engine_prepare(&q->threads, opt, why);
 	if (rc == 0)
 		rc = qcow2_meta_open(q, why);
 	if (rc == 0) {
@@ -220,13 +289,18 @@ qcow2_activate(struct image *img, char why[WHY_MAX])
 			qcow2_slices_clear(l->slices);
 	img->size = qcow2_virtual_size(&q->top->h);
 	qcow2_set_busy(q);
+	rc = qcow2_check_blocks(q, why);
+	if (rc < 0)
+		goto err;
 	rc = qcow2_alloc_l1_dirty(q);
 	if (rc < 0)
 		why_set(why, "open %.200s: out of memory", q->top->file.path);
 	else
 		rc = qcow2_meta_activate(q, why);
-	if (rc < 0)
-		qcow2_chain_unlock(q->top, unlock_why);
+	if (rc == 0)
+		return 0;
+err:
+	qcow2_chain_unlock(q->top, unlock_why);
 	return rc;
 }
 

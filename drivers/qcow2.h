@@ -4,7 +4,7 @@
  *
  *   a channel's thread (qcow2_io.c)         the metadata thread (qcow2_meta.c)
  *     maps guest clusters by cached slices    finds free clusters ahead
- *     moves data by aio, reads slices         makes L2 tables
+ *     moves data by engine, reads slices      makes L2 tables
  *     takes reserved clusters                 unpacks compressed clusters
  *     changes L2 entries in the cache         writes everything back, frees
  *
@@ -40,7 +40,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "drivers/aio.h"
+#include "drivers/engine.h"
 #include "drivers/qcow2_layer.h"
 #include "drivers/qcow2_overlap.h"
 #include "drivers/qcow2_redo.h"
@@ -71,7 +71,7 @@ struct qcow2_request {
 	unsigned   pending;	/* sub-I/Os on their way */
 	int        error;	/* the first one */
 	bool       waiting;	/* on some list; not to be looked at */
-	bool       changed;	/* metadata */
+	bool       changed;	/* needs metadata that is not in the file */
 	bool       flushed;	/* it needs no sync any more */
 	/* Set under 'lock' by whoever wakes it: */
 	int        wake_error;
@@ -149,7 +149,7 @@ struct qcow2_slice_read;
 struct qcow2_channel {
 	struct channel        ch;	/* must be first */
 	struct qcow2         *q;
-	struct aio           *aio;
+	struct engine        *engine;
 	unsigned              nr_subs;
 	struct qcow2_request *requests;
 	struct qcow2_sub     *subs;
@@ -178,6 +178,7 @@ struct qcow2 {
 	struct image            img;	/* must be first */
 	struct qcow2_layer     *top;
 	enum cache_mode         cache;
+	struct threads         *threads;	/* NULL: io=native */
 	unsigned                cluster_bits;
 	uint64_t                cluster_size;
 	unsigned                l2_bits;	/* log2: entries of a table */

@@ -269,7 +269,7 @@ qcow2_sub_submit(struct qcow2_sub *sub, enum io_op op, int fd,
 	sub->io.op = op;
 	sub->io.offset = offset;
 	sub->io.done = plain_done;
-	aio_submit(sub->req->ch->aio, fd, &sub->io);
+	engine_submit(sub->req->ch->engine, fd, &sub->io);
 }
 
 /*
@@ -341,7 +341,7 @@ qcow2_slice_need(struct qcow2_request *req, struct qcow2_layer *l,
 		.iovcnt = 1,
 		.done = slice_read_done,
 	};
-	aio_submit(ch->aio, l->file.fd, &r->io);
+	engine_submit(ch->engine, l->file.fd, &r->io);
 }
 
 /*
@@ -470,7 +470,7 @@ flush_piece(struct qcow2_request *req)
 	req->flushed = true;
 	if (sub != NULL) {
 		sub->io = (struct io){ .op = IO_FLUSH, .done = sync_done };
-		aio_submit(req->ch->aio, q->top->file.fd, &sub->io);
+		engine_submit(req->ch->engine, q->top->file.fd, &sub->io);
 	}
 	return true;
 }
@@ -489,7 +489,7 @@ request_mapped(const struct qcow2_request *req)
 static bool
 request_must_sync(const struct qcow2_request *req)
 {
-	return req->ch->q->cache == CACHE_DIRECTSYNC && req->changed &&
+	return cache_is_durable(req->ch->q->cache) && req->changed &&
 	    !req->flushed && req->error == 0;
 }
 
@@ -661,11 +661,11 @@ qcow2_reap(struct channel *c)
 	unsigned n;
 
 	channel_collect(ch);
-	aio_reap(ch->aio);
+	engine_reap(ch->engine);
 	n = channel_deliver(ch);
 	if (ch->submitted) {
 		ch->submitted = false;
-		aio_reap(ch->aio);
+		engine_reap(ch->engine);
 	}
 	/* It looks only once, so that it ends: the rest is for the next. */
 	if (!STAILQ_EMPTY(&ch->finished) &&
@@ -766,6 +766,11 @@ qcow2_channel_open(struct image *img, unsigned depth, struct channel **chp,
     char why[WHY_MAX])
 {
 	struct qcow2 *q = container_of(img, struct qcow2, img);
+	struct engine_config config = {
+		.threads = q->threads, .fd = q->top->file.fd,
+		.path = q->top->file.path, .zero_beyond_end = true,
+		.no_flush = q->cache == CACHE_UNSAFE,
+	};
 	struct qcow2_channel *ch;
 	int rc;
 
@@ -779,14 +784,13 @@ qcow2_channel_open(struct image *img, unsigned depth, struct channel **chp,
 	rc = channel_alloc(ch, depth);
 	if (rc < 0)
 		goto err_memory;
-	rc = aio_open(&ch->aio, &ch->ch, ch->nr_subs + COPY_SUBS +
-	    SLICE_READS, q->top->file.fd, NULL, q->top->file.path, why);
+	config.depth = ch->nr_subs + COPY_SUBS + SLICE_READS;
+	rc = engine_open(&ch->engine, &ch->ch, &config, why);
 	if (rc < 0) {
 		qcow2_allocs_release(q, ch->nr_subs);
 		channel_free(ch);
 		return rc;
 	}
-	aio_zero_beyond_end(ch->aio);
 	*chp = &ch->ch;
 	return 0;
 
@@ -804,7 +808,7 @@ qcow2_channel_close(struct channel *c)
 	struct qcow2_channel *ch = container_of(c, struct qcow2_channel, ch);
 
 	assert(STAILQ_EMPTY(&ch->finished) && STAILQ_EMPTY(&ch->starved));
-	aio_close(ch->aio);
+	engine_close(ch->engine);
 	qcow2_allocs_release(ch->q, ch->nr_subs);
 	channel_free(ch);
 }

@@ -652,12 +652,13 @@ chain_add(struct chain *c, const char *path, bool raw)
 	l->inspect = inspect;
 	l->depth = top ? 0 : c->last->depth + 1;
 	rc = file_open(&l->file, path, !top || c->opt->readonly || inspect,
-	    top ? c->opt->cache : CACHE_NONE, c->why);
+	    c->opt->cache, c->why);
 	if (rc < 0) {
 		layer_prefix(l, c->why);
 		free(l);
 		return rc;
 	}
+	l->file.keep_cache = c->opt->resumed;
 	if (top)
 		c->top = l;
 	else
@@ -888,8 +889,10 @@ qcow2_chain_lock(struct qcow2_layer *top, char why[WHY_MAX])
 		chain_release(top, l, unlock_why);
 		return rc;
 	}
-	for (l = top; l != NULL && rc == 0; l = l->backing)
+	for (l = top; l != NULL && rc == 0; l = l->backing) {
+		file_drop_cache(&l->file);
 		rc = layer_reload(l, why);
+	}
 	if (rc < 0)
 		chain_release(top, NULL, unlock_why);
 	return rc;

@@ -686,7 +686,7 @@ alloc_submit(struct qcow2_sub *sub)
 {
 	sub->io.op = IO_WRITE;
 	sub->io.done = alloc_done;
-	aio_submit(sub->req->ch->aio, sub->fd, &sub->io);
+	engine_submit(sub->req->ch->engine, sub->fd, &sub->io);
 }
 
 void
@@ -779,6 +779,8 @@ write_take(struct qcow2 *q, struct qcow2_request *req, const struct plan *p)
 	    QCOW2_SUB_PLAIN : QCOW2_SUB_ALLOC);
 
 	if (p->kind == PLAIN) {
+		/* Its clusters may have been mapped a moment ago. */
+		req->changed |= p->slice->dirty || p->slice->writing;
 		qcow2_epoch_enter(q, sub);
 		return sub;
 	}

@@ -2,9 +2,8 @@
 /*
  * raw: a regular file or a block device, byte for byte.
  *
- * All I/O is direct (O_DIRECT) and goes through the aio engine.  The file is
- * opened once, read-only when the disk is, and all channels share that
- * descriptor, so a flush on one channel covers the writes of all.
+ * The file is opened once, read-only when the disk is, and all channels share
+ * that descriptor, so a flush on one channel covers the writes of all.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,15 +11,17 @@
 
 #include "drivers/file.h"
 #include "drivers/lock.h"
+#include "drivers/threads.h"
 
 struct raw_image {
 	struct image img;		/* must be first */
 	struct file  file;
+	struct threads *threads;	/* NULL: io=native */
 };
 
 struct raw_channel {
 	struct channel ch;		/* must be first */
-	struct aio    *aio;
+	struct engine *engine;
 };
 
 /*
@@ -43,10 +44,13 @@ raw_read_size(struct raw_image *r, char why[WHY_MAX])
 		return -ENODATA;
 	}
 	/* Its last bytes could not be had by the guest; better say so. */
-	if (f->size % SECTOR != 0) {
+	if (f->size % f->block_size != 0) {
 		why_set(why, "open %.200s: its %llu bytes are not a multiple "
-		    "of 512; make it longer with 'truncate -s %%512', if it is "
-		    "an image at all", f->path, (unsigned long long)f->size);
+		    "of %u%s; make it longer with 'truncate -s %%%u', if it "
+		    "is an image at all", f->path,
+		    (unsigned long long)f->size, f->block_size,
+		    f->block_size > SECTOR ? ", the sectors of its storage" :
+		    "", f->block_size);
 		return -EINVAL;
 	}
 	r->img.size = f->size;
@@ -56,6 +60,7 @@ raw_read_size(struct raw_image *r, char why[WHY_MAX])
 static void
 raw_free(struct raw_image *r)
 {
+	threads_close(r->threads);
 	file_close(&r->file);
 	free(r);
 }
@@ -73,14 +78,18 @@ raw_open(const struct image_options *opt, struct image **img,
 		return -ENOMEM;
 	}
 	rc = file_open(&r->file, opt->path, opt->readonly, opt->cache, why);
+	r->file.keep_cache = opt->resumed;
 	if (rc == 0)
 		rc = raw_read_size(r, why);
+	if (rc == 0)
+		rc = engine_prepare(&r->threads, opt, why);
 	if (rc < 0) {
 		raw_free(r);
 		return rc;
 	}
 	r->img.readonly = opt->readonly;
-	r->img.block_size = SECTOR;
+	r->img.block_size = r->file.block_size;
+	r->img.buffer_alignment = r->file.buffer_alignment;
 	r->img.physical_block_size = r->file.physical_block_size;
 	if (opt->discard)
 		r->img.discard_granularity = r->file.discard_granularity;
@@ -117,6 +126,7 @@ raw_activate(struct image *img, char why[WHY_MAX])
 		return rc;
 
 	r->file.sync_error = 0;
+	file_drop_cache(&r->file);
 	/* Before the lock was ours somebody may have resized it. */
 	rc = raw_read_size(r, why);
 	if (rc < 0)
@@ -154,6 +164,13 @@ raw_channel_open(struct image *img, unsigned depth, struct channel **ch,
     char why[WHY_MAX])
 {
 	struct raw_image *r = container_of(img, struct raw_image, img);
+	const struct engine_config config = {
+		.threads = r->threads, .depth = depth, .fd = r->file.fd,
+		.path = r->file.path,
+		.no_flush = r->file.cache == CACHE_UNSAFE,
+		.discard = img->discard_granularity == 0 ? NULL :
+		    file_engine_discard(&r->file),
+	};
 	struct raw_channel *c;
 	int rc;
 
@@ -164,9 +181,7 @@ raw_channel_open(struct image *img, unsigned depth, struct channel **ch,
 		return -ENOMEM;
 	}
 	c->ch.img = img;
-	rc = aio_open(&c->aio, &c->ch, depth, r->file.fd,
-	    img->discard_granularity == 0 ? NULL : file_aio_discard(&r->file),
-	    r->file.path, why);
+	rc = engine_open(&c->engine, &c->ch, &config, why);
 	if (rc < 0) {
 		free(c);
 		return rc;
@@ -180,7 +195,7 @@ raw_channel_close(struct channel *ch)
 {
 	struct raw_channel *c = container_of(ch, struct raw_channel, ch);
 
-	aio_close(c->aio);
+	engine_close(c->engine);
 	free(c);
 }
 
@@ -190,13 +205,13 @@ raw_submit(struct channel *ch, struct io *io)
 	struct raw_channel *c = container_of(ch, struct raw_channel, ch);
 	struct raw_image *r = container_of(ch->img, struct raw_image, img);
 
-	aio_submit(c->aio, r->file.fd, io);
+	engine_submit(c->engine, r->file.fd, io);
 }
 
 static unsigned
 raw_reap(struct channel *ch)
 {
-	return aio_reap(container_of(ch, struct raw_channel, ch)->aio);
+	return engine_reap(container_of(ch, struct raw_channel, ch)->engine);
 }
 
 static int

@@ -64,7 +64,8 @@ rig_image(struct rig *r, const char *format, const char *path, bool readonly,
 {
 	struct image_options opt = {
 		.format = format, .path = path, .readonly = readonly,
-		.cache = cache, .discard = r->discard,
+		.cache = cache, .engine = r->engine, .discard = r->discard,
+		.resumed = r->resumed,
 	};
 	int rc;
 
@@ -103,8 +104,9 @@ void
 rig_open(struct rig *r, const char *format, const char *path, bool readonly,
     unsigned depth)
 {
-	*r = (struct rig){ .discard = r->discard };
-	if (rig_image(r, format, path, readonly, CACHE_NONE) != 0 ||
+	*r = (struct rig){ .discard = r->discard, .engine = r->engine,
+		.cache = r->cache, .resumed = r->resumed };
+	if (rig_image(r, format, path, readonly, r->cache) != 0 ||
 	    image_activate(r->img, r->why) != 0)
 		fail_msg("%s", r->why);
 	rig_watch(r, depth);

@@ -29,7 +29,11 @@ struct rig {
 	unsigned        nr_reaped;	/* what reap() said */
 	unsigned        nr_done;	/* what done() saw */
 	bool            reaping;
-	bool            discard;	/* open with it; set it before */
+	/* How to open; set it before. */
+	bool             discard;
+	enum engine_kind engine;
+	enum cache_mode  cache;		/* for rig_open() */
+	bool             resumed;
 	char            file[512];	/* to be removed; "" for none */
 	char            why[WHY_MAX];
 };

@@ -153,18 +153,29 @@ transfer_as(int fd, const struct tap_call *c, long want)
 	return transfer(fd, c, want == 0 ? c->length : (uint64_t)want);
 }
 
+static pthread_mutex_t engine_turn = PTHREAD_MUTEX_INITIALIZER;
+
 static ssize_t
 tapped_transfer(int fd, enum tap_kind kind, const struct iovec *iov, int cnt,
-    off_t at)
+    off_t at, bool async)
 {
 	struct tap_call c = {
 		.kind = kind, .offset = (uint64_t)at, .iov = iov,
-		.iovcnt = cnt, .length = iov_bytes(iov, cnt),
+		.iovcnt = cnt, .length = iov_bytes(iov, cnt), .async = async,
 	};
-	long want;
+	long want, rc;
 
 	want = call_begin(&c);
-	return as_errno(call_end(&c, transfer_as(fd, &c, want)));
+	if (!async)
+		return as_errno(call_end(&c, transfer_as(fd, &c, want)));
+
+	/* One at a time, so that they end in the order of what they did. */
+	if (tap.delay_us > 0)
+		usleep((unsigned)(c.offset / 512 * 7919 % tap.delay_us));
+	pthread_mutex_lock(&engine_turn);
+	rc = call_end(&c, transfer_as(fd, &c, want));
+	pthread_mutex_unlock(&engine_turn);
+	return as_errno(rc);
 }
 
 ssize_t
@@ -174,7 +185,7 @@ __wrap_pread(int fd, void *buf, size_t n, off_t at)
 
 	if (!is_watched(fd))
 		return __real_pread(fd, buf, n, at);
-	return tapped_transfer(fd, TAP_READ, &iov, 1, at);
+	return tapped_transfer(fd, TAP_READ, &iov, 1, at, false);
 }
 
 ssize_t
@@ -184,7 +195,7 @@ __wrap_pwrite(int fd, const void *buf, size_t n, off_t at)
 
 	if (!is_watched(fd))
 		return __real_pwrite(fd, buf, n, at);
-	return tapped_transfer(fd, TAP_WRITE, &iov, 1, at);
+	return tapped_transfer(fd, TAP_WRITE, &iov, 1, at, false);
 }
 
 ssize_t
@@ -192,7 +203,7 @@ __wrap_preadv(int fd, const struct iovec *iov, int cnt, off_t at)
 {
 	if (!is_watched(fd))
 		return __real_preadv(fd, iov, cnt, at);
-	return tapped_transfer(fd, TAP_READ, iov, cnt, at);
+	return tapped_transfer(fd, TAP_READ, iov, cnt, at, true);
 }
 
 ssize_t
@@ -200,7 +211,7 @@ __wrap_pwritev(int fd, const struct iovec *iov, int cnt, off_t at)
 {
 	if (!is_watched(fd))
 		return __real_pwritev(fd, iov, cnt, at);
-	return tapped_transfer(fd, TAP_WRITE, iov, cnt, at);
+	return tapped_transfer(fd, TAP_WRITE, iov, cnt, at, true);
 }
 
 /*

@@ -29,7 +29,8 @@ enum tap_kind {
 
 struct tap_call {
 	enum tap_kind       kind;
-	bool                async;	/* by io_submit() */
+	bool                async;	/* an engine's: by io_submit(), */
+					/* preadv() or pwritev() */
 	uint64_t            offset;	/* bytes */
 	uint64_t            length;
 	const struct iovec *iov;	/* of reads and writes */
@@ -46,7 +47,8 @@ struct tap {
 	/* What it came to: bytes, 0 or -errno. */
 	void   (*end)(struct tap_call *c, long result);
 	unsigned delay_us;		/* of asynchronous I/O, at most; but */
-					/* some of it waits for much other */
+					/* some by io_submit() waits for much */
+					/* other */
 	bool     real_aio;
 };
 

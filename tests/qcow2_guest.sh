@@ -70,6 +70,34 @@ io() {
 	    --stall 20 "$@"
 }
 
+# kills_while NAME SECONDS MIN MAX IO...: deaths at any time; no flush but the
+# ones asked for
+kills_while() {
+	kill_name=$1
+	"$O/page_poke" - kill "$daemon" "$2" "$3" "$4" "$(random 100000)" \
+	    >"$dir/kills" 2>&1 &
+	job=$!
+	shift 4
+	broken=
+	while kill -0 $job 2>/dev/null; do
+		seed=$((seed + 1))
+		if ! guest 7 io xvda --stall 20 --time 0.4 --verify --zeroed \
+		    --seed $seed "$@" >"$dir/io" 2>&1; then
+			broken=1
+			break
+		fi
+	done
+	wait $job
+	if [ -n "$broken" ]; then
+		bad "$kill_name: the guest sees no error" "$(cat "$dir/io"
+		    tail -5 "$dir/ringbackd.log")"
+	else
+		ok "$kill_name: the guest sees no error"
+	fi
+	n=$(sed 's/[^0-9].*//' "$dir/kills")
+	total=$((total + ${n:-0}))
+}
+
 # nothing_known: the guest's next image is empty
 nothing_known() {
 	guest 7 forget xvda 2>/dev/null

@@ -189,7 +189,7 @@ specs() {
 	    "raw,memory=1K:$a|memory=1K|out of range|64K" \
 	    "raw,merge=x:$a|merge=x|not a number|1M" \
 	    "raw,cache=loose:$a|cache=loose|not known|directsync" \
-	    "raw,cache=writeback:$a|cache=writeback|not built yet|none" \
+	    "raw,cache=writeback,io=native:$a|cache=writeback|needs io=threads|none" \
 	    "raw,iothreads=4:$a|iothreads=4|not built yet|use 1" \
 	    "raw,io=io_uring:$a|io=io_uring|not built yet|native" \
 	    "raw,poll=1,poll=2:$a|poll|given twice|once" \

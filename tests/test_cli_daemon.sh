@@ -93,8 +93,8 @@ expect "a directory" 1 "7/51712|$dir|is a directory" \
     ringback attach web1 xvda "raw:$dir"
 expect "a relative path" 1 "xvda|web1|a.img|whole path" \
     ringback attach web1 xvda raw:a.img
-expect "a bad spec" 1 "xvda|web1|cache=writeback|not built yet|none" \
-    ringback attach web1 xvda "raw,cache=writeback:$dir/a.img"
+expect "a bad spec" 1 "xvda|web1|cache=writeback needs io=threads" \
+    ringback attach web1 xvda "raw,cache=writeback,io=native:$dir/a.img"
 expect "no format" 1 "xvda|web1|no ':'|format" \
     ringback attach web1 xvda "$dir/a.img"
 expect "no such domain, by name" 1 "web9|no running domain|xl list" \

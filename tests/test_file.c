@@ -55,7 +55,22 @@ static struct {
 	bool stuck;		/* a write writes nothing */
 	int  fallocate;		/* errno of it */
 	bool half;		/* ... having done half of it */
+	unsigned block, memory;	/* what direct I/O must be; 0: as it is */
+	bool silent;		/* statx() does not tell */
+	unsigned blksize;	/* what the file system likes; 0: as it is */
+	unsigned reads, writes;
 } shim;
+
+static bool
+misaligned(const void *p, size_t bytes, off_t offset)
+{
+	if (shim.block == 0 ||
+	    (((size_t)offset | bytes) % shim.block == 0 &&
+	    (uintptr_t)p % shim.memory == 0))
+		return false;
+	errno = EINVAL;
+	return true;
+}
 
 static bool
 interrupted(void)
@@ -70,7 +85,8 @@ interrupted(void)
 ssize_t
 pread(int fd, void *to, size_t bytes, off_t offset)
 {
-	if (interrupted())
+	shim.reads++;
+	if (interrupted() || misaligned(to, bytes, offset))
 		return -1;
 	if (shim.shorten && bytes > SECTOR)
 		bytes = SECTOR;
@@ -80,13 +96,41 @@ pread(int fd, void *to, size_t bytes, off_t offset)
 ssize_t
 pwrite(int fd, const void *from, size_t bytes, off_t offset)
 {
-	if (interrupted())
+	shim.writes++;
+	if (interrupted() || misaligned(from, bytes, offset))
 		return -1;
 	if (shim.stuck)
 		return 0;
 	if (shim.shorten && bytes > SECTOR)
 		bytes = SECTOR;
 	return syscall(SYS_pwrite64, fd, from, bytes, offset);
+}
+
+int
+statx(int fd, const char *name, int flags, unsigned mask, struct statx *stx)
+{
+	int rc = (int)syscall(SYS_statx, fd, name, flags, mask, stx);
+
+#ifdef STATX_DIOALIGN
+	if (shim.block != 0) {
+		stx->stx_mask |= STATX_DIOALIGN;
+		stx->stx_dio_offset_align = shim.block;
+		stx->stx_dio_mem_align = shim.memory;
+	}
+	if (shim.silent)
+		stx->stx_mask &= ~STATX_DIOALIGN;
+#endif
+	return rc;
+}
+
+int
+fstat(int fd, struct stat *st)
+{
+	int rc = (int)syscall(SYS_fstat, fd, st);
+
+	if (shim.blksize != 0)
+		st->st_blksize = shim.blksize;
+	return rc;
 }
 
 int
@@ -231,7 +275,7 @@ test_grow_without_reserving(void **state)
 static void
 test_discard(void **state)
 {
-	aio_discard *discard = file_aio_discard(&f);
+	engine_discard *discard = file_engine_discard(&f);
 	struct file ro;
 
 	(void)state;
@@ -248,7 +292,7 @@ test_discard(void **state)
 	assert_int_equal(discard(f.fd, 0, 64 * KiB), -EOPNOTSUPP);
 
 	assert_int_equal(file_open(&ro, path, true, CACHE_NONE, why), 0);
-	assert_null(file_aio_discard(&ro));
+	assert_null(file_engine_discard(&ro));
 	assert_int_equal(file_discard(&ro, 0, 4 * KiB), -EOPNOTSUPP);
 	assert_int_equal(file_pwrite(&ro, buf, KiB, 0), -EBADF);
 	file_close(&ro);
@@ -271,6 +315,122 @@ test_close(void **state)
 	file_close(&g);
 	file_close(&g);
 	assert_int_equal(rig_count_fds(), nr_fds);
+}
+
+/*
+ * Direct I/O that cannot do sectors.
+ */
+
+static void
+test_alignment(void **state)
+{
+	static const struct { unsigned block, memory, is_block, is_memory; }
+	cases[] = {
+		{ 512, 4, 512, 512 },
+		{ 512, 512, 512, 512 },
+		{ 512, 4096, 512, 4096 },
+		{ 1024, 512, 1024, 512 },
+		{ 4096, 4, 4096, 512 },
+		{ 4096, 512, 4096, 512 },
+		{ 4096, 4096, 4096, 4096 },
+	};
+	struct file g;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+		shim.silent = i % 2 == 1;
+		shim.blksize = 1024;
+		shim.block = cases[i / 2].block;
+		shim.memory = cases[i / 2].memory;
+		if (file_open(&g, path, false, CACHE_NONE, why) != 0)
+			fail_msg("%s", why);
+		if (g.block_size != cases[i / 2].is_block ||
+		    g.buffer_alignment != cases[i / 2].is_memory)
+			fail_msg("case %zu: %u, %u", i, g.block_size,
+			    g.buffer_alignment);
+		assert_true(g.physical_block_size >= g.block_size);
+		assert_true(g.discard_granularity >= g.block_size);
+		file_close(&g);
+	}
+#ifdef STATX_DIOALIGN
+	shim.silent = false;
+	shim.block = 8192;
+	assert_int_equal(file_open(&g, path, false, CACHE_NONE, why),
+	    -EOPNOTSUPP);
+	assert_non_null(strstr(why, "goes by 8192 bytes"));
+	assert_non_null(strstr(why, "move the image"));
+	shim.block = 512;
+	shim.memory = 0;
+	assert_int_equal(file_open(&g, path, false, CACHE_NONE, why), -EINVAL);
+#endif
+}
+
+/* Any sectors, from and to any of them in memory. */
+static void
+test_blocks(void **state)
+{
+	static unsigned char model[192 * KiB];
+	unsigned i, at, bytes, from;
+	unsigned char *mine;
+
+	(void)state;
+	mine = aligned_alloc(4096, 64 * KiB);
+	assert_non_null(mine);
+	assert_int_equal(file_shrink(&f, sizeof(model)), 0);
+	memset(model, 'x', sizeof(model));
+	shim.block = shim.memory = f.block_size = f.buffer_alignment = 4096;
+	srand(1);
+	for (i = 0; i < 400; i++) {
+		bytes = (1 + (unsigned)rand() % 40) * 512;
+		at = (unsigned)rand() % ((sizeof(model) - bytes) / 512) * 512;
+		from = (unsigned)rand() % 9 * 512;
+		memset(mine, 0, 64 * KiB);
+		if (i % 2 == 0) {
+			memset(mine + from, 'A' + (int)(i % 26), bytes);
+			assert_int_equal(file_pwrite(&f, mine + from, bytes,
+			    at), 0);
+			memcpy(model + at, mine + from, bytes);
+		} else {
+			assert_int_equal(file_pread(&f, mine + from, bytes,
+			    at), 0);
+			assert_memory_equal(mine + from, model + at, bytes);
+			assert_int_equal(mine[from + bytes], 0);
+		}
+	}
+	memset(&shim, 0, sizeof(shim));
+	assert_int_equal(file_pread(&f, buf, sizeof(model), 0), 0);
+	assert_memory_equal(buf, model, sizeof(model));
+	/* Whole blocks cost what they did, a part of one a read more. */
+	shim.reads = shim.writes = 0;
+	assert_int_equal(file_pwrite(&f, buf, 64 * KiB, 4 * KiB), 0);
+	assert_int_equal(shim.reads * 100 + shim.writes, 1);
+	assert_int_equal(file_pwrite(&f, buf, 512, 512), 0);
+	assert_int_equal(shim.reads * 100 + shim.writes, 102);
+	/* What cannot be read is not written either. */
+	shim.block = shim.memory = 8192;
+	assert_int_equal(file_pwrite(&f, buf, 512, 512), -EINVAL);
+	assert_int_equal(shim.writes, 2);
+	free(mine);
+}
+
+/* A file may end inside a block. */
+static void
+test_block_at_the_end(void **state)
+{
+	(void)state;
+	f.block_size = f.buffer_alignment = 4096;
+	assert_int_equal(file_pread(&f, buf, 8 * KiB, 191 * KiB), 0);
+	assert_true(all(buf, KiB + 8, 'x'));
+	assert_true(all(buf + KiB + 8, 7 * KiB - 8, '\0'));
+	memset(buf, 'b', 4 * KiB);
+	assert_int_equal(file_pwrite(&f, buf, 512, 192 * KiB + 512), 0);
+	assert_int_equal(look().st_size, 196 * KiB);
+	assert_int_equal(file_pread(&f, buf, 4 * KiB, 192 * KiB), 0);
+	assert_true(all(buf, 8, 'x'));
+	assert_true(all(buf + 8, 504, '\0'));
+	assert_true(all(buf + 512, 512, 'b'));
+	assert_true(all(buf + KiB, 3 * KiB, '\0'));
 }
 
 static int
@@ -297,6 +457,9 @@ main(void)
 		TEST(test_grow_without_reserving),
 		TEST(test_discard),
 		TEST(test_close),
+		TEST(test_alignment),
+		TEST(test_blocks),
+		TEST(test_block_at_the_end),
 	};
 
 	return cmocka_run_group_tests_name("file", tests, NULL, NULL);

@@ -15,9 +15,13 @@
  * call of the driver on nothing reaches the file any more, and the image is
  * opened again with the memory that it had lent as it was in that call.
  *
+ * In the cache modes in which each write is durable (O_DSYNC), a write that
+ * has ended is on the disk, the driver's own included, and what the guest
+ * was told to be written can be read without any flush.
+ *
  *   SEED=n        begin elsewhere
  *   IMAGES=n      so many crashes of each run
- *   RUNS=n        so many runs of each shape
+ *   RUNS=n        so many runs of each shape; each is in another cache mode
  *   SHAPE=name    only this one
  */
 #include <errno.h>
@@ -63,6 +67,7 @@ static struct {
 	struct event   *events;
 	size_t          nr_events, room;
 	bool            lie;		/* forget that there were syncs */
+	bool            durable;	/* each write is, by itself */
 	unsigned        die_in;		/* calls; 0: live on */
 	bool            die_after;	/* that call, else before it */
 	bool            dead;
@@ -203,6 +208,8 @@ past_judge(void)
 	struct event *e, *s, *end = past.events + past.nr_events;
 
 	for (e = past.events; e < end; e++) {
+		if (past.durable && e->kind == TAP_WRITE)
+			e->durable = e->ended;
 		for (s = past.events; s < end; s++)
 			if (s->kind == TAP_SYNC && s->began > e->ended &&
 			    s->ended < e->durable)
@@ -357,7 +364,8 @@ crash_model(const struct crash *c, struct model *m)
 		if (o->began > c->moment || o->op == IO_READ ||
 		    o->op == IO_FLUSH)
 			continue;
-		if (o->op == IO_WRITE && o->ended < flushed && !o->fuzzy)
+		if (o->op == IO_WRITE && !o->fuzzy && (o->ended < flushed ||
+		    (past.durable && o->ended <= c->moment)))
 			model_end(m, o->first, o->count, o->version);
 		else
 			model_begin(m, o->first, o->count, o->version);
@@ -369,8 +377,14 @@ crash_model(const struct crash *c, struct model *m)
  * Work on an image and record it.
  */
 
+struct mode {
+	enum engine_kind engine;
+	enum cache_mode  cache;
+};
+
 struct run {
 	const struct shape *shape;
+	struct mode         mode;
 	char                file[512];
 	struct bytes        first;
 	uint64_t            seed;
@@ -403,9 +417,9 @@ load_of(struct run *run, struct rig *r, struct model *m)
 static void
 open_with(struct run *run, struct rig *r, const void *left)
 {
-	*r = (struct rig){ .discard = true };
+	*r = (struct rig){ .discard = true, .engine = run->mode.engine };
 	if (rig_image(r, shape_format(run->shape), run->file, false,
-	    CACHE_NONE) != 0)
+	    run->mode.cache) != 0)
 		fail_msg("%s", r->why);
 	past.redo_bytes = r->img->redo_bytes;
 	if (past.redo_bytes > 0) {
@@ -475,6 +489,7 @@ record(struct run *run, unsigned nr_ops)
 	unsigned i, since = 0, before;
 	struct guest_op *o;
 
+	past.durable = cache_is_durable(run->mode.cache);
 	bytes_write(&run->first, run->file);
 	tap_watch(run->file);
 	tap.begin = record_begin;
@@ -591,7 +606,8 @@ choose_moment(struct crash *c)
 	for (tries = 0; tries < 1000; tries++) {
 		if (load_dice(l, 2) == 0) {
 			o = &past.ops[load_dice(l, past.nr_ops)];
-			if (o->op == IO_FLUSH)
+			if (o->op == IO_FLUSH || (past.durable &&
+			    o->op == IO_WRITE && o->ended != NEVER))
 				return o->ended;
 			continue;
 		}
@@ -727,9 +743,9 @@ crashes(struct run *run, unsigned nr_images, bool report)
 			if (report) {
 				keep(run->file);
 				bytes_write(&c.file, run->file);
-				fail_msg("%s, seed %llu, moment %llu of %llu, "
-				    "mood %u, one %zu: %s; see %s",
-				    run->shape->name,
+				fail_msg("%s, cache mode %u, seed %llu, moment "
+				    "%llu of %llu, mood %u, one %zu: %s; see "
+				    "%s", run->shape->name, run->mode.cache,
 				    (unsigned long long)run->seed,
 				    (unsigned long long)c.moment,
 				    (unsigned long long)past.now, c.mood,
@@ -840,11 +856,22 @@ test_heir(void **state)
 	shape_remove(run.file, &run.first);
 }
 
+static const struct mode modes[] = {
+	{ ENGINE_AIO, CACHE_NONE },
+	{ ENGINE_AIO, CACHE_NONE },
+	{ ENGINE_AIO, CACHE_DIRECTSYNC },
+	{ ENGINE_THREADS, CACHE_WRITETHROUGH },
+	{ ENGINE_THREADS, CACHE_WRITEBACK },
+};
+
+#define NR_MODES (sizeof(modes) / sizeof(modes[0]))
+
 static void
 test_shape(void **state)
 {
 	struct run run = { .shape = *state };
-	unsigned long seed = setting("SEED", 1), runs = setting("RUNS", 2);
+	unsigned long seed = setting("SEED", 1), runs = setting("RUNS",
+	    NR_MODES);
 	const char *only = getenv("SHAPE");
 
 	if (only != NULL && strcmp(only, run.shape->name) != 0)
@@ -853,10 +880,11 @@ test_shape(void **state)
 	shape_make(run.shape, run.file, &run.first);
 	for (; runs > 0; runs--) {
 		run.deaths = seed % 2 == 0;
+		run.mode = modes[(seed + NR_MODES - 1) % NR_MODES];
 		run.seed = seed++ * 7919 + 1;
 		record(&run, (unsigned)setting("OPS", 250));
 		check_record(&run);
-		crashes(&run, (unsigned)setting("IMAGES", 5), true);
+		crashes(&run, (unsigned)setting("IMAGES", 3), true);
 		past_forget();
 	}
 	print_message("%s: %u crashes after %u deaths, at most %u clusters "

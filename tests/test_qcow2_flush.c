@@ -15,12 +15,15 @@
 #include "tests/io_tap.h"
 #include "tests/qcow2_rig.h"
 
-/* Of the image since the last look; guest data is written by libaio. */
+/* Of the image since the last look; guest data is written by an engine. */
 static _Atomic unsigned nr_syncs, nr_writes, nr_async;
+static atomic_bool hold;	/* syncs by the metadata thread */
 
 static long
 count(struct tap_call *c)
 {
+	while (c->kind == TAP_SYNC && !c->async && hold)
+		usleep(1000);
 	if (c->kind == TAP_SYNC)
 		nr_syncs++;
 	else if (c->kind == TAP_WRITE && c->async)
@@ -179,10 +182,90 @@ test_age(void **state)
 	image_is_clean("a");
 }
 
+static const struct mode {
+	enum engine_kind engine;
+	enum cache_mode  cache;
+} durable[] = {
+	{ ENGINE_AIO, CACHE_DIRECTSYNC },
+	{ ENGINE_THREADS, CACHE_DIRECTSYNC },
+	{ ENGINE_THREADS, CACHE_WRITETHROUGH },
+};
+
+static struct rig_io *
+begin_write(uint64_t offset)
+{
+	struct rig_io *rio = rig_io_new(&disk, IO_WRITE, offset, 4096, 1);
+	unsigned ms;
+
+	rig_submit(rio);
+	for (ms = 0; ms < 50; ms++) {
+		rig_reap(&disk);
+		usleep(1000);
+	}
+	return rio;
+}
+
+/*
+ * Where each write is durable its mapping is too, before the guest is told:
+ * also the mapping that another write has made, a moment ago.
+ */
+static void
+test_durable(void **state)
+{
+	struct rig_io *first, *second;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(durable) / sizeof(durable[0]); i++) {
+		disk.engine = durable[i].engine;
+		disk.cache = durable[i].cache;
+		counted("cluster_size=64k", "1G");
+		assert_int_equal(disk_write(0, 4096), 0);
+		assert_int_not_equal(entry_of("a", 0), 0);
+
+		hold = true;
+		first = begin_write(MiB);
+		second = begin_write(MiB + 8192);
+		assert_int_equal(nr_async, 3);
+		assert_int_equal(entry_of("a", MiB), 0);
+		assert_int_equal(first->nr_done, 0);
+		assert_int_equal(second->nr_done, 0);
+		hold = false;
+		rig_wait(&disk);
+		assert_int_equal(first->error | second->error, 0);
+		assert_int_not_equal(entry_of("a", MiB), 0);
+		rig_io_free(first);
+		rig_io_free(second);
+		disk_close();
+		image_is_clean("a");
+	}
+}
+
+/* Nothing is synced, but what was flushed is in the file. */
+static void
+test_unsafe(void **state)
+{
+	(void)state;
+	disk.engine = ENGINE_THREADS;
+	disk.cache = CACHE_UNSAFE;
+	counted("cluster_size=64k", "1G");
+	assert_int_equal(disk_write(0, MiB), 0);
+	flush_costs("a first write", 0, 4);
+	assert_int_not_equal(entry_of("a", 0), 0);
+	assert_int_equal(disk_discard(0, 64 * KiB), 0);
+	assert_int_equal(disk_write(4096, 8192), 0);
+	disk_close();
+	assert_int_equal(nr_syncs, 0);
+	image_is_clean("a");
+}
+
 static int
 teardown_tap(void **state)
 {
 	tap_watch(NULL);
+	disk.engine = ENGINE_AIO;
+	disk.cache = CACHE_NONE;
+	hold = false;
 	return teardown(state);
 }
 
@@ -198,6 +281,8 @@ main(void)
 		COUNTED(test_nothing_at_close),
 		COUNTED(test_metadata),
 		COUNTED(test_age),
+		COUNTED(test_durable),
+		COUNTED(test_unsafe),
 	};
 
 	setenv("TMPDIR", "/dev/shm", 0);

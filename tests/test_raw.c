@@ -374,9 +374,17 @@ image_flags(int *image_fd)
 static void
 test_flags(void **state)
 {
+	static const struct { enum cache_mode cache; int flags; } modes[] = {
+		{ CACHE_NONE,         O_DIRECT },
+		{ CACHE_DIRECTSYNC,   O_DIRECT | O_DSYNC },
+		{ CACHE_WRITETHROUGH, O_DSYNC },
+		{ CACHE_WRITEBACK,    0 },
+		{ CACHE_UNSAFE,       0 },
+	};
 	const int mask = O_ACCMODE | O_DIRECT | O_DSYNC | O_CLOEXEC |
 	    O_NONBLOCK;
 	char *real;
+	size_t i;
 	int fd;
 
 	(void)state;
@@ -396,11 +404,14 @@ test_flags(void **state)
 	assert_true(write(fd, "x", 1) == -1 && errno == EBADF);
 	image_close(rig.img);
 
-	assert_int_equal(rig_image(&rig, "raw", file, false,
-	    CACHE_DIRECTSYNC), 0);
-	assert_int_equal(image_flags(&fd) & mask,
-	    O_RDWR | O_DIRECT | O_DSYNC | O_CLOEXEC);
-	image_close(rig.img);
+	rig.engine = ENGINE_THREADS;
+	for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		assert_int_equal(rig_image(&rig, "raw", file, false,
+		    modes[i].cache), 0);
+		assert_int_equal(image_flags(&fd) & mask, O_RDWR | O_CLOEXEC |
+		    modes[i].flags);
+		image_close(rig.img);
+	}
 	rig.img = NULL;
 }
 
@@ -804,15 +815,110 @@ test_device_readonly(void **state)
 	assert_int_equal(rig_do(rig_io_new(&rig, IO_READ, 0, 4096, 1)), 0);
 }
 
+/* Sectors of 4096 bytes: image_open() makes smaller ones of them. */
 static void
 test_device_4k(void **state)
 {
+	struct rig_io *rio[16];
+	unsigned i;
+
 	(void)state;
 	loop_open("-b 4096");
-	assert_int_equal(rig_image(&rig, "raw", loop, true, CACHE_NONE),
-	    -EOPNOTSUPP);
-	assert_non_null(strstr(rig.why, "sectors of 4096 bytes"));
-	assert_non_null(strstr(rig.why, "move the image"));
+	rig.discard = true;
+	rig_open(&rig, "raw", loop, false, 16);
+	assert_int_equal(rig.img->size, FILE_SIZE);
+	assert_int_equal(rig.img->block_size, 512);
+	assert_int_equal(rig.img->physical_block_size, 4096);
+	assert_true(rig.img->discard_granularity >= 4096);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_DISCARD, 0, MiB, 0)), 0);
+	for (i = 0; i < 16; i++) {
+		rio[i] = rig_io_new(&rig, IO_WRITE, i * 1536, 1536, 2);
+		rig_fill(rio[i], 7);
+		rig_submit(rio[i]);
+	}
+	rig_wait(&rig);
+	for (i = 0; i < 16; i++) {
+		assert_int_equal(rio[i]->error, 0);
+		rig_io_free(rio[i]);
+	}
+	assert_int_equal(rig_flush(&rig), 0);
+	rio[0] = rig_io_new(&rig, IO_READ, 0, 16 * 1536, 1);
+	rig_submit(rio[0]);
+	rig_wait(&rig);
+	assert_int_equal(rio[0]->error, 0);
+	assert_true(rig_holds(rio[0], 7));
+	rig_io_free(rio[0]);
+}
+
+/* The page cache does what the device cannot. */
+static void
+test_device_4k_cached(void **state)
+{
+	(void)state;
+	loop_open("-b 4096");
+	rig.engine = ENGINE_THREADS;
+	rig.cache = CACHE_WRITEBACK;
+	rig_open(&rig, "raw", loop, false, 4);
+	assert_int_equal(rig.img->block_size, 512);
+	assert_int_equal(rig_do(rig_io_new(&rig, IO_WRITE, 512, 512, 1)), 0);
+	assert_int_equal(rig_flush(&rig), 0);
+}
+
+static char
+first_byte(struct rig *r)
+{
+	struct rig_io *rio = rig_io_new(r, IO_READ, 0, 4096, 1);
+	char byte;
+
+	rig_submit(rio);
+	rig_wait(r);
+	assert_int_equal(rio->error, 0);
+	byte = *(char *)rio->buf;
+	rig_io_free(rio);
+	return byte;
+}
+
+/*
+ * The storage is written by somebody of whom the page cache is not told: as by
+ * another host while the disk is there.
+ */
+static void
+write_elsewhere(char byte)
+{
+	int fd = open(file, O_RDWR);
+
+	assert_true(fd != -1);
+	assert_int_equal(pwrite(fd, &byte, 1, 0), 1);
+	assert_int_equal(fsync(fd), 0);
+	close(fd);
+}
+
+static void
+test_stale_cache(void **state)
+{
+	(void)state;
+	write_elsewhere('a');
+	loop_open("");
+	rig.engine = ENGINE_THREADS;
+	rig.cache = CACHE_WRITEBACK;
+	rig_open(&rig, "raw", loop, false, 4);
+	assert_int_equal(first_byte(&rig), 'a');
+	write_elsewhere('b');
+	assert_int_equal(first_byte(&rig), 'a');	/* it is in the cache */
+	assert_int_equal(image_deactivate(rig.img, rig.why), 0);
+	assert_int_equal(image_activate(rig.img, rig.why), 0);
+	assert_int_equal(first_byte(&rig), 'b');
+
+	/* Who goes on where a process died keeps it, once. */
+	assert_int_equal(image_deactivate(rig.img, rig.why), 0);
+	write_elsewhere('c');
+	other = (struct rig){ .engine = rig.engine, .cache = rig.cache,
+		.resumed = true };
+	rig_open(&other, "raw", loop, false, 4);
+	assert_int_equal(first_byte(&other), 'b');
+	assert_int_equal(image_deactivate(other.img, other.why), 0);
+	assert_int_equal(image_activate(other.img, other.why), 0);
+	assert_int_equal(first_byte(&other), 'c');
 }
 
 static void
@@ -854,6 +960,8 @@ main(void)
 		TEST(test_device_discard),
 		TEST(test_device_readonly),
 		TEST(test_device_4k),
+		TEST(test_device_4k_cached),
+		TEST(test_stale_cache),
 		TEST(test_device_empty),
 	};
 

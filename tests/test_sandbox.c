@@ -322,7 +322,9 @@ use_file(int fd)
 	    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 	    4096) != 0 || lseek(fd, 0, SEEK_DATA) < 4096 ||
 	    ftruncate(fd, 5000) != 0 || fdatasync(fd) != 0 ||
-	    fsync(fd) != 0 || fstat(fd, &st) != 0 || st.st_size != 5000 ||
+	    fsync(fd) != 0 ||
+	    (errno = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED)) != 0 ||
+	    fstat(fd, &st) != 0 || st.st_size != 5000 ||
 	    fcntl(fd, F_OFD_SETLK, &lock) != 0)
 		return -1;
 	lock.l_type = F_RDLCK;

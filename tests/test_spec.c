@@ -93,6 +93,30 @@ static const struct {
 	{ "raw,on-error=stop-enospc:/x", { DEFAULTS,
 	                                  .on_error = ON_ERROR_STOP_ENOSPC } },
 	{ "raw,profile=default:/x",     { DEFAULTS } },
+	{ "raw,profile=economy:/x",     { DEFAULTS, .poll_us = 0 } },
+	{ "raw,profile=economy,poll=auto:/x", { DEFAULTS } },
+	{ "raw,poll=7,profile=economy:/x", { DEFAULTS, .poll_us = 7 } },
+
+	/* Who says nothing of io gets what the cache mode needs. */
+	{ "raw,io=threads:/x",          { DEFAULTS,
+	                                  .engine = ENGINE_THREADS } },
+	{ "raw,io=threads,cache=none:/x", { DEFAULTS,
+	                                  .engine = ENGINE_THREADS } },
+	{ "raw,cache=directsync,io=threads:/x", { DEFAULTS,
+	                                  .cache = CACHE_DIRECTSYNC,
+	                                  .engine = ENGINE_THREADS } },
+	{ "raw,cache=directsync,io=native:/x", { DEFAULTS,
+	                                  .cache = CACHE_DIRECTSYNC } },
+	{ "raw,cache=writethrough:/x",  { DEFAULTS,
+	                                  .cache = CACHE_WRITETHROUGH,
+	                                  .engine = ENGINE_THREADS } },
+	{ "raw,cache=writeback:/x",     { DEFAULTS, .cache = CACHE_WRITEBACK,
+	                                  .engine = ENGINE_THREADS } },
+	{ "raw,cache=unsafe:/x",        { DEFAULTS, .cache = CACHE_UNSAFE,
+	                                  .engine = ENGINE_THREADS } },
+	{ "raw,io=threads,cache=writeback:/x", { DEFAULTS,
+	                                  .cache = CACHE_WRITEBACK,
+	                                  .engine = ENGINE_THREADS } },
 
 	/* What was not asked for gives way to a small arena. */
 	{ "raw,memory=64K:/x",          { SMALL, .memory = 64 * KIB,
@@ -178,16 +202,20 @@ static const struct {
 	{ "raw,io=native,poll=1,io=native:/x", { "io", "twice" } },
 	{ "raw,profile=default,profile=default:/x", { "profile", "twice" } },
 
-	{ "raw,cache=:/x", { "cache=", "none or directsync" } },
-	{ "raw,cache=writethrough:/x",
-	  { "cache=writethrough", "not built yet", "none or directsync" } },
-	{ "raw,cache=writeback:/x",
-	  { "cache=writeback", "not built yet", "none or directsync" } },
-	{ "raw,cache=unsafe:/x",
-	  { "cache=unsafe", "not built yet", "none or directsync" } },
+	{ "raw,cache=:/x", { "cache=", "none, directsync" } },
+	{ "raw,cache=writethrough,io=native:/x",
+	  { "cache=writethrough needs io=threads", "change io=native",
+	    "none or directsync" } },
+	{ "raw,io=native,cache=writeback:/x",
+	  { "cache=writeback needs io=threads", "change io=native",
+	    "none or directsync" } },
+	{ "raw,cache=unsafe,io=native:/x",
+	  { "cache=unsafe needs io=threads", "change io=native",
+	    "none or directsync" } },
+	{ "raw,cache=writeback,io=io_uring:/x",
+	  { "io=io_uring", "not built yet", "threads" } },
 	{ "raw,cache=nones:/x",
-	  { "cache=nones", "not known", "none or directsync" } },
-	{ "raw,io=threads:/x", { "io=threads", "not built yet", "native" } },
+	  { "cache=nones", "not known", "none, directsync" } },
 	{ "raw,io=io_uring:/x", { "io=io_uring", "not built yet", "native" } },
 	{ "raw,io=aio:/x", { "io=aio", "not known", "native" } },
 	{ "raw,iothreads=0:/x", { "iothreads=0", "out of range", "use 1" } },
@@ -260,8 +288,6 @@ static const struct {
 	{ "raw,readonly:/x", { "readonly", "not option=value" } },
 	{ "raw,on-error=ignore:/x",
 	  { "on-error=ignore", "not known", "report" } },
-	{ "raw,profile=economy:/x",
-	  { "profile=economy", "not built yet", "default" } },
 	{ "raw,profile=high-performance:/x",
 	  { "profile=high-performance", "not built yet", "default" } },
 	{ "raw,profile=fast:/x", { "profile=fast", "not known", "default" } },
@@ -277,6 +303,8 @@ differs(const struct disk_spec *a, const struct disk_spec *b)
 		return "path";
 	if (a->cache != b->cache)
 		return "cache";
+	if (a->engine != b->engine)
+		return "io";
 	if (a->poll_us != b->poll_us)
 		return "poll";
 	if (a->merge != b->merge)
@@ -398,7 +426,7 @@ static void
 test_long_words(void **state)
 {
 	static const char *const option[4] = { "unknown option", "profile" };
-	static const char *const value[4] = { "cache=", "none or directsync" };
+	static const char *const value[4] = { "cache=", "none, directsync" };
 	static const char *const number[4] = { "poll=1000", "microseconds" };
 	static const char *const format[4] = { "unknown format", "use raw" };
 	char text[512];

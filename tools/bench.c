@@ -483,7 +483,7 @@ run(const struct bench *b, json_t *jobs, char why[WHY_MAX])
 	struct image_options opt = {
 		.format = b->spec.format, .path = b->spec.path,
 		.readonly = true, .discard = b->spec.discard,
-		.cache = b->spec.cache,
+		.cache = b->spec.cache, .engine = b->spec.engine,
 	};
 	char close_why[WHY_MAX];
 	struct load *l;

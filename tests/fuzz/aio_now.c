@@ -20,8 +20,9 @@ struct queued {
 };
 
 struct aio {
+	struct engine   engine;		/* must be first */
 	struct channel *ch;
-	aio_discard    *discard;
+	engine_discard *discard;
 	bool            zero_beyond_end;
 	unsigned        nr;		/* queued */
 	unsigned        room;
@@ -30,38 +31,11 @@ struct aio {
 
 unsigned aio_now_order;
 
-int
-aio_open(struct aio **aio, struct channel *ch, unsigned depth, int fd,
-    aio_discard *discard, const char *path, char why[WHY_MAX])
+static void
+aio_close(struct engine *e)
 {
-	struct aio *a = calloc(1, sizeof(*a));
+	struct aio *a = container_of(e, struct aio, engine);
 
-	(void)fd;
-	if (a != NULL)
-		a->queue = calloc(depth, sizeof(*a->queue));
-	ch->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (a == NULL || a->queue == NULL || ch->event_fd == -1) {
-		why_set(why, "open a channel of %.200s: no memory", path);
-		abort();
-	}
-	a->ch = ch;
-	a->discard = discard;
-	a->room = depth;
-	*aio = a;
-	return 0;
-}
-
-void
-aio_zero_beyond_end(struct aio *a)
-{
-	a->zero_beyond_end = true;
-}
-
-void
-aio_close(struct aio *a)
-{
-	if (a == NULL)
-		return;
 	if (a->nr != 0)
 		abort();
 	close(a->ch->event_fd);
@@ -69,9 +43,11 @@ aio_close(struct aio *a)
 	free(a);
 }
 
-void
-aio_submit(struct aio *a, int fd, struct io *io)
+static void
+aio_submit(struct engine *e, int fd, struct io *io)
 {
+	struct aio *a = container_of(e, struct aio, engine);
+
 	if (a->nr == a->room)
 		abort();
 	a->queue[a->nr].io = io;
@@ -130,9 +106,10 @@ perform(const struct aio *a, int fd, const struct io *io)
 	}
 }
 
-unsigned
-aio_reap(struct aio *a)
+static unsigned
+aio_reap(struct engine *e)
 {
+	struct aio *a = container_of(e, struct aio, engine);
 	unsigned todo = aio_now_order & AIO_NOW_SINGLY && a->nr > 1 ? 1 :
 	    a->nr, n, at;
 	struct io *io;
@@ -150,4 +127,32 @@ aio_reap(struct aio *a)
 	if (a->nr > 0 && eventfd_write(a->ch->event_fd, 1) == -1)
 		abort();
 	return n;
+}
+
+static const struct engine_ops aio_now_ops = {
+	.close  = aio_close,
+	.submit = aio_submit,
+	.reap   = aio_reap,
+};
+
+int
+aio_open(struct engine **e, struct channel *ch, const struct engine_config *c,
+    char why[WHY_MAX])
+{
+	struct aio *a = calloc(1, sizeof(*a));
+
+	if (a != NULL)
+		a->queue = calloc(c->depth, sizeof(*a->queue));
+	ch->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (a == NULL || a->queue == NULL || ch->event_fd == -1) {
+		why_set(why, "open a channel of %.200s: no memory", c->path);
+		abort();
+	}
+	a->engine.ops = &aio_now_ops;
+	a->ch = ch;
+	a->discard = c->discard;
+	a->zero_beyond_end = c->zero_beyond_end;
+	a->room = c->depth;
+	*e = &a->engine;
+	return 0;
 }
