@@ -249,7 +249,7 @@ loopxen: $(LOOPXEN)
 LOOPFRONT_PURE = $(O)/tools/hist.o $(patsubst %,$(O)/tests/loopfront/%.o,front verify)
 $(O)/loopfront: LIBS = -lxenstore -pthread -lm
 $(O)/loopfront: $(LOOPFRONT_PURE) $(LOOPXEN_GUEST) \
-    $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job main \
+    $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job lane main \
     options pool report server store vbd)
 	$(LINK)
 
