@@ -84,14 +84,15 @@ $(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,io_tap qcow2_model \
 
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
-       message page persistent poll queue request sandbox) $(DRIVERS)
+       message page persistent poll queue queue_sleep request sandbox \
+       worker) $(DRIVERS)
 DISK_LIBS = -lxengnttab -lxenevtchn -lseccomp $(DRIVER_LIBS)
 UNIT = arena merge message poll page request ring
 TESTS += $(UNIT:%=$(O)/test_%)
 $(UNIT:%=$(O)/test_%): LIBS = -lcmocka $(DRIVER_LIBS)
 $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
-    $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
-    $(O)/blkback/persistent.o $(O)/blkback/sandbox.o,$(DISK))
+    $$(filter-out $(O)/blkback/disk.o $(O)/blkback/grant.o $(O)/blkback/persistent.o \
+    $(O)/blkback/queue.o $(O)/blkback/queue_sleep.o $(O)/blkback/worker.o $(O)/blkback/sandbox.o,$(DISK))
 	$(LINK)
 # It compiles ring.c into itself.
 TESTS += $(O)/test_arm
@@ -108,7 +109,8 @@ TESTS += $(QUEUE_TESTS)
 $(QUEUE_TESTS): LIBS = -lcmocka $(DRIVER_LIBS)
 $(QUEUE_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
-    $(patsubst %,$(O)/blkback/%.o,arena grant log merge persistent queue request)
+    $(patsubst %,$(O)/blkback/%.o,arena grant log merge persistent queue queue_sleep \
+    request)
 	$(LINK)
 
 # ---- the supervisor ---------------------------------------------------------

@@ -241,13 +241,13 @@ test_descriptors_bounded(void **state)
 static void
 test_not_agreed(void **state)
 {
-	struct message_ring ring = { .order = 0, .port = 3, .gref = { 1 } };
+	struct message_connect c = { .abi = RING_ABI_X86_64, .nr_queues = 1,
+	    .ring = { { .port = 3, .gref = { 1 } } } };
 	char why[WHY_MAX];
 
 	(void)state;
 	queue_disconnect(&q);
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, false,
-	    RESUME_NO, why), 0);
+	assert_int_equal(queue_connect(&q, &c, RESUME_NO, why), 0);
 	put(BLKIF_OP_WRITE, 0, 1, 100);
 	run();
 	assert_int_equal(got(0), BLKIF_RSP_OKAY);
@@ -259,13 +259,13 @@ test_not_agreed(void **state)
 static void
 test_not_offered(void **state)
 {
-	struct message_ring ring = { .order = 0, .port = 3, .gref = { 1 } };
+	struct message_connect c = { .abi = RING_ABI_X86_64, .nr_queues = 1,
+	    .persistent = 1, .ring = { { .port = 3, .gref = { 1 } } } };
 	char why[WHY_MAX];
 
 	(void)state;
 	queue_disconnect(&q);
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, true,
-	    RESUME_NO, why), 0);
+	assert_int_equal(queue_connect(&q, &c, RESUME_NO, why), 0);
 	put(BLKIF_OP_WRITE, 0, 1, 100);
 	run();
 	assert_int_equal(got(0), BLKIF_RSP_OKAY);

@@ -143,9 +143,10 @@ watcher_main(void *arg)
 {
 	struct watcher		*w = arg;
 	const struct page	*page;
+	struct page_shape	 shape;
 	uint64_t		 last = 0, n, at = now_ms(), now;
 
-	if (page_open(world.other_page, &page) < 0) {
+	if (page_open(world.other_page, &page, &shape) < 0) {
 		w->failed = true;
 		return NULL;
 	}
@@ -162,7 +163,7 @@ watcher_main(void *arg)
 		}
 		sleep_ms(5);
 	}
-	page_close(page, 0);
+	page_close(page, &shape);
 	return NULL;
 }
 
