@@ -279,7 +279,7 @@ $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	    -o $@ $<
 
 # ---- recovery: deaths under load ----------------------------------------------
-TESTS += tests/test_recovery.sh $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
+TESTS += tests/test_recovery.sh tests/test_queues.sh $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
 CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)
@@ -287,8 +287,8 @@ $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 # ---- the long tests ------------------------------------------------------------
 # The scripts of `check` without its haste, and libFuzzer; each ends by itself.
 SOAK_SECONDS = 600
-SOAK = recovery hostile faults qcow2_kills qcow2
-soak: ## the long tests: deaths, enemies, faults, fuzzing (90 minutes)
+SOAK = recovery hostile faults queues qcow2_kills qcow2
+soak: ## the long tests: deaths, enemies, faults, fuzzing (100 minutes)
 soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)
 	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_$*.sh
