@@ -272,7 +272,7 @@ $(O)/test_loopfront: $(O)/tests/test_loopfront.o $(LOOPFRONT_PURE) $(O)/ring/rin
 # Guests that mean harm.
 $(O)/hostile: LIBS = -lxenstore -ljansson -pthread
 $(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy indirect life main \
-    persistent request ring view) \
+    persistent queues request ring view) \
     $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
 	$(LINK)
 TESTS += tests/test_hostile.sh
