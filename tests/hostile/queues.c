@@ -153,7 +153,7 @@ attack_queue_nodes(struct enemy *e)
 static int
 break_one(struct enemy *e, unsigned broken, uint32_t ref)
 {
-	uint32_t	answers[4];
+	uint32_t	answers[MAX_QUEUES_TRIED] = { 0 };
 	unsigned	i, n;
 
 	if (enemy_connect(e, FRONT_X86_64, 0) < 0 || honest(e) < 0)
