@@ -209,7 +209,7 @@ share_memory(struct job *j, unsigned page, unsigned pages)
 	}
 }
 
-/* Buffers, and the memory of what was written; with the domain's lock. */
+/* Buffers, and the memory of what was written. */
 static int
 job_memory(struct job *j)
 {
@@ -244,12 +244,15 @@ job_memory(struct job *j)
 static int
 job_init(struct job *j, FILE *out)
 {
-	int	rc = check_options(j);
+	int	rc;
 
-	if (rc < 0 || (rc = open_lanes(j, out)) < 0)
-		return rc;
+	/* The disk may be seen to grow at any time. */
 	domain_lock(j->v->dom);
-	rc = job_memory(j);
+	rc = check_options(j);
+	if (rc == 0)
+		rc = open_lanes(j, out);
+	if (rc == 0)
+		rc = job_memory(j);
 	domain_unlock(j->v->dom);
 	if (rc < 0)
 		return rc;
