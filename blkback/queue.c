@@ -604,6 +604,7 @@ request_step(struct queue *q, struct request *req)
 		merge_add(&q->merger, req);
 		break;
 	case 'f':
+		/* Of the image: it covers the other queues' writes, too. */
 		merge_add_bare(&q->merger, req, IO_FLUSH);
 		break;
 	case 'd':

@@ -4,7 +4,9 @@
  *
  * All I/O is direct (O_DIRECT) and goes through the aio engine.  The file is
  * opened once, read-only when the disk is, and all channels share that
- * descriptor, so a flush on one channel covers the writes of all.
+ * descriptor, so a flush on one channel covers the writes of all: fdatasync is
+ * about the file, whoever wrote, and a write that was done was over for the
+ * kernel before anybody could ask for a flush because of it.
  */
 #include <errno.h>
 #include <stdlib.h>
