@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Plain make: no configure, no recursion.  `make help` lists the targets.
+# Plain make: no configure, no recursion but for check-threads.  `make help` lists the targets.
 #   CC=clang            another compiler
 #   SAN=address,undefined   sanitizers (their own output folder)
 #   V=1                 show the commands
@@ -293,6 +293,23 @@ TESTS += tests/test_recovery.sh tests/test_queues.sh $(patsubst %,tests/test_qco
 CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)
+
+# ---- threads ------------------------------------------------------------------
+# ThreadSanitizer on all in which threads meet, and on a ringbackd from end to
+# end.  Left out is what counts threads (test_aio) or wake-ups (figures): it has
+# a thread of its own that wakes up.
+THREADS_O = $(O)-threads
+THREADED = $(patsubst %,$(THREADS_O)/test_%,arm poll worker raw fault drivers \
+           qcow2_bad qcow2_flush qcow2_kill)
+THREAD_PARTS = verified; negotiated; qcow2; flush_fails 4; raw_kills 1; qcow2_kills 1; \
+               step_kills; supervisor_dies; detach_in_use; reconnects
+check-threads: ## data races: what has threads, with ThreadSanitizer (4 minutes)
+check-threads: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/page_poke
+	$(Q)$(MAKE) SAN=thread O=$(THREADS_O) $(THREADS_O)/ringbackd $(THREADED)
+	$(Q)O=$(O) sh tests/run.sh $(THREADED)
+	$(Q)O=$(O) RINGBACKD=$(abspath $(THREADS_O)/ringbackd) PARTS="$(THREAD_PARTS)" \
+	    TEST_TIMEOUT=300 sh tests/run.sh tests/test_queues.sh
+.PHONY: check-threads
 
 # ---- the long tests ------------------------------------------------------------
 # The scripts of `check` without its haste, and libFuzzer; each ends by itself.
