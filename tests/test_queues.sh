@@ -241,6 +241,41 @@ flush_fails() {
 	disconnect "a flush fails"
 }
 
+# ---- a full file system ------------------------------------------------------------
+
+# Writes of all queues wait until there is room, and then all of them go on.
+space_runs_out() {
+	mkdir -p "$dir/small"
+	if ! mount -t tmpfs -o size=4m tmpfs "$dir/small" 2>/dev/null; then
+		say "skip a full file system: nothing can be mounted here"
+		return
+	fi
+	truncate -s 16m "$dir/small/a.img"
+	ln -sf small/a.img "$dir/a.img"
+	connect "no space, $1 threads" 4 \
+	    "raw,iothreads=$1,queues=4,on-error=stop-enospc" --queues 4
+	guest 7 io xvda --rw write --bs 64k --depth 16 --verify --zeroed \
+	    >"$dir/io" 2>&1 &
+	job=$!
+	check "no space, $1 threads: list says that it waits" \
+	    wait_until 10 list_says 'No space left'
+	check "no space, $1 threads: all of it waits" \
+	    wait_until 5 in_flight 16
+	check "no space, $1 threads: resume in vain" rb resume guest-7 xvda
+	check "no space, $1 threads: it waits again" \
+	    wait_until 10 list_says 'No space left'
+	mount -o remount,size=32m "$dir/small"
+	check "no space, $1 threads: resume" rb resume guest-7 xvda
+	io_went_well "no space, $1 threads: no I/O failed" $job
+	same "no space, $1 threads" raw
+	rm "$dir/a.img"
+	umount "$dir/small" || bad "the file system is still used"
+}
+
+in_flight() {
+	[ "$(stat_of in-flight)" -ge "$1" ]
+}
+
 # ---- deaths ------------------------------------------------------------------------
 
 # io_went_well NAME JOB: one in the background, with its output in $dir/io
@@ -494,6 +529,7 @@ if [ -n "${SOAK-}" ]; then
 	done
 else
 	eval "${PARTS-verified; negotiated; qcow2; flush_fails 4; flush_fails 1
+	    space_runs_out 1; space_runs_out 4
 	    raw_kills 1; qcow2_kills 1; step_kills; supervisor_dies
 	    detach_in_use; reconnects; figures 4; figures 1}"
 fi
