@@ -395,7 +395,7 @@ supervisor_dies() {
 	new_image raw
 	connect "no supervisor" 4 "raw,iothreads=2,queues=4" --queues 4 \
 	    --ring-order 1
-	before=$(pid_of)
+	before=$(pid_of) connects=$(stat_of connects)
 	in_background 1.5
 	kill -KILL "$daemon"
 	wait "$daemon" 2>/dev/null
@@ -406,6 +406,8 @@ supervisor_dies() {
 	io_went_well "no supervisor: the guest sees no error" $job
 	exactly "no supervisor: the same process" "$(pid_of)" "$before"
 	check "no supervisor: still 4 queues" has_queues 4
+	exactly "no supervisor: connections since" \
+	    $(($(stat_of connects) - connects)) 0
 	kill -KILL "$before"
 	io "no supervisor: a successor of what was found" --rw randrw \
 	    --depth 32 --ios 500
