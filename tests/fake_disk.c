@@ -180,10 +180,10 @@ on_connect(int fd, const struct message *m)
 	const char *n = asked("lock");
 
 	generation = m->generation;
-	told("CONNECT abi=%u order=%u gref=%u last=%u port=%u generation=%u "
-	    "queues=%u", m->u.connect.abi, r->order, r->gref[0],
-	    r->gref[(1u << r->order) - 1], r->port, generation,
-	    m->u.connect.nr_queues);
+	told("CONNECT abi=%u order=%u gref=%u last=%u port=%u queues=%u "
+	    "generation=%u", m->u.connect.abi, r->order, r->gref[0],
+	    r->gref[(1u << r->order) - 1], r->port,
+	    m->u.connect.nr_queues, generation);
 	if (asked("connectdie"))
 		raise(SIGKILL);
 	if (asked("connecthang"))
