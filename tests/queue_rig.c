@@ -313,7 +313,7 @@ connect_queue(uint32_t memory, unsigned ring_order, bool persistent)
 	unsigned i;
 
 	memset(&page.header, 0, sizeof(page.header));
-	memset(&page.queue[0], 0, sizeof(page.queue[0]));
+	page.queue[0] = (struct page_queue){ .req_cons = 0 };
 	memset(ring_pages, 0, sizeof(ring_pages));
 	memset(granted, 2, sizeof(granted));
 	*req_event = *rsp_event = 1;
