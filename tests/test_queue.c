@@ -472,6 +472,35 @@ test_storm(void **state)
 	assert_false(q.masked);
 }
 
+/*
+ * What has been armed stays so until a request is taken: answers that came
+ * meanwhile change nothing, and whoever then spins wants no event.
+ */
+static void
+test_disarm(void **state)
+{
+	(void)state;
+	hold = true;
+	put(BLKIF_OP_READ, 0, 1, 100);
+	run();
+	assert_false(queue_arm(&q));
+	assert_int_equal(*req_event, 2);
+	hold = false;
+	run();
+	assert_int_equal(got(0), BLKIF_RSP_OKAY);
+	queue_disarm(&q);
+	assert_int_equal(*req_event, 1);
+	/* Nothing is armed any more, so nothing is written there. */
+	assert_false(queue_arm(&q));
+	assert_int_equal(*req_event, 2);
+	put(BLKIF_OP_READ, 0, 1, 100);
+	put(BLKIF_OP_READ, 0, 1, 100);
+	run();
+	queue_disarm(&q);
+	assert_int_equal(*req_event, 2);
+	assert_int_equal(got(1), BLKIF_RSP_OKAY);
+}
+
 /* What a connect cannot have leaves nothing behind. */
 static void
 test_connect_fails(void **state)
@@ -519,6 +548,7 @@ main(void)
 		T(test_draining),
 		T(test_arm),
 		T(test_storm),
+		T(test_disarm),
 		T(test_connect_fails),
 	};
 
