@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Plain make: no configure, no recursion.  `make help` lists the targets.
+# Plain make: no configure, no recursion but for check-threads.  `make help` lists the targets.
 #   CC=clang            another compiler
 #   SAN=address,undefined   sanitizers (their own output folder)
 #   V=1                 show the commands
@@ -10,7 +10,10 @@ WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werr
 comma    = ,
 O        = build$(if $(filter-out gcc,$(CC)),-$(notdir $(CC)))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 ALL_CFLAGS   = -std=gnu11 $(WARN) -fstack-protector-strong $(CFLAGS) \
-               $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+               $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
+               $(TSAN_WARN)
+# It does not see fences: ours stand between atomic accesses, which it does see.
+TSAN_WARN = $(if $(filter thread,$(SAN)),$(if $(findstring gcc,$(CC)),-Wno-tsan))
 ALL_CPPFLAGS = -I. -MMD -MP -D_GNU_SOURCE -D__XEN_INTERFACE_VERSION__=0x00040e00 \
                $(if $(SAN),-DRINGBACK_SANITIZED) $(CPPFLAGS)
 ifndef V
@@ -86,14 +89,15 @@ $(O)/qcow2_model: $(patsubst %,$(O)/tests/%.o,io_tap qcow2_model \
 
 # ---- the disk process -------------------------------------------------------
 DISK = $(O)/ring/ring.o $(patsubst %,$(O)/blkback/%.o,arena disk grant merge \
-       message page persistent poll queue request sandbox) $(DRIVERS)
+       message page persistent poll queue queue_sleep request sandbox \
+       worker) $(DRIVERS)
 DISK_LIBS = -lxengnttab -lxenevtchn -lseccomp $(DRIVER_LIBS)
 UNIT = arena merge message poll page request ring
 TESTS += $(UNIT:%=$(O)/test_%)
 $(UNIT:%=$(O)/test_%): LIBS = -lcmocka $(DRIVER_LIBS)
 $(UNIT:%=$(O)/test_%): $(O)/test_%: $(O)/tests/test_%.o $(O)/blkback/log.o \
-    $$(filter-out $(O)/blkback/disk.o $(O)/blkback/queue.o $(O)/blkback/grant.o \
-    $(O)/blkback/persistent.o $(O)/blkback/sandbox.o,$(DISK))
+    $$(filter-out $(O)/blkback/disk.o $(O)/blkback/grant.o $(O)/blkback/persistent.o \
+    $(O)/blkback/queue.o $(O)/blkback/queue_sleep.o $(O)/blkback/worker.o $(O)/blkback/sandbox.o,$(DISK))
 	$(LINK)
 # It compiles ring.c into itself.
 TESTS += $(O)/test_arm
@@ -110,7 +114,15 @@ TESTS += $(QUEUE_TESTS)
 $(QUEUE_TESTS): LIBS = -Wl,--wrap=clock_gettime -lcmocka $(DRIVER_LIBS)
 $(QUEUE_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/queue_rig.o $(O)/ring/ring.o $(DRIVERS) \
-    $(patsubst %,$(O)/blkback/%.o,arena grant log merge persistent queue request)
+    $(patsubst %,$(O)/blkback/%.o,arena grant log merge persistent queue queue_sleep \
+    request)
+	$(LINK)
+
+# A whole disk process with its supervisor and its guest; so are its.
+TESTS += $(O)/test_worker
+$(O)/test_worker: LIBS = -lcmocka $(DRIVER_LIBS)
+$(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.o \
+    $$(filter-out $(O)/blkback/sandbox.o,$(DISK))
 	$(LINK)
 
 # ---- the supervisor ---------------------------------------------------------
@@ -263,7 +275,7 @@ loopxen: $(LOOPXEN)
 LOOPFRONT_PURE = $(O)/tools/hist.o $(patsubst %,$(O)/tests/loopfront/%.o,front verify)
 $(O)/loopfront: LIBS = -lxenstore -pthread -lm
 $(O)/loopfront: $(LOOPFRONT_PURE) $(LOOPXEN_GUEST) \
-    $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job main \
+    $(patsubst %,$(O)/tests/loopfront/%.o,command domain fqueue job lane main \
     options pool report server store vbd)
 	$(LINK)
 
@@ -274,7 +286,7 @@ $(O)/test_loopfront: $(O)/tests/test_loopfront.o $(LOOPFRONT_PURE) $(O)/ring/rin
 # Guests that mean harm.
 $(O)/hostile: LIBS = -lxenstore -ljansson -pthread
 $(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy indirect life main \
-    persistent request ring view) \
+    persistent queues request ring view) \
     $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
 	$(LINK)
 TESTS += tests/test_hostile.sh
@@ -291,16 +303,34 @@ $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	    -o $@ $<
 
 # ---- recovery: deaths under load ----------------------------------------------
-TESTS += tests/test_cache.sh tests/test_recovery.sh $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
+TESTS += tests/test_cache.sh tests/test_recovery.sh tests/test_queues.sh
+TESTS += $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
 CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)
 
+# ---- threads ------------------------------------------------------------------
+# ThreadSanitizer on all in which threads meet, and on a ringbackd from end to
+# end.  Left out is what counts threads (test_aio) or wake-ups (figures): it has
+# a thread of its own that wakes up.
+THREADS_O = $(O)-threads
+THREADED = $(patsubst %,$(THREADS_O)/test_%,arm poll worker raw fault drivers \
+           qcow2_bad qcow2_flush qcow2_kill)
+THREAD_PARTS = verified; negotiated; qcow2; flush_fails 4; raw_kills 1; qcow2_kills 1; \
+               step_kills; supervisor_dies; detach_in_use; reconnects
+check-threads: ## data races: what has threads, with ThreadSanitizer (4 minutes)
+check-threads: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/page_poke
+	$(Q)$(MAKE) SAN=thread O=$(THREADS_O) $(THREADS_O)/ringbackd $(THREADED)
+	$(Q)O=$(O) sh tests/run.sh $(THREADED)
+	$(Q)O=$(O) RINGBACKD=$(abspath $(THREADS_O)/ringbackd) PARTS="$(THREAD_PARTS)" \
+	    TEST_TIMEOUT=300 sh tests/run.sh tests/test_queues.sh
+.PHONY: check-threads
+
 # ---- the long tests ------------------------------------------------------------
 # The scripts of `check` without its haste, and libFuzzer; each ends by itself.
 SOAK_SECONDS = 600
-SOAK = recovery hostile faults qcow2_kills qcow2
-soak: ## the long tests: deaths, enemies, faults, fuzzing (90 minutes)
+SOAK = recovery hostile faults queues qcow2_kills qcow2
+soak: ## the long tests: deaths, enemies, faults, fuzzing (100 minutes)
 soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)
 	$(Q)O=$(O) SOAK=1 SOAK_SECONDS=$(SOAK_SECONDS) sh tests/test_$*.sh

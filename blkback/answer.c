@@ -309,7 +309,7 @@ describe(struct vbd *v)
 	    sizeof(name)) < 0)
 		name[0] = '\0';
 	return json_pack("{s:i, s:o, s:I, s:s, s:s, s:s, s:s, s:o, s:i, s:I, "
-	    "s:b, s:o}",
+	    "s:i, s:b, s:o}",
 	    "domid", (int)v->domid,
 	    "domain", text(name),
 	    "devid", (json_int_t)v->devid,
@@ -321,6 +321,7 @@ describe(struct vbd *v)
 	    "spec", text(v->spec),
 	    "pid", (int)v->proc.pid,
 	    "size", (json_int_t)(open ? v->geometry.size : 0),
+	    "queues", v->now.link == LINK_UP ? (int)v->rings.nr_queues : 0,
 	    "readonly", (int)(open ? v->geometry.readonly : v->readonly),
 	    "error", v->error[0] != '\0' ? text(v->error) : json_null());
 }
@@ -356,8 +357,48 @@ add_number(json_t *stats, const char *prefix, const char *name, uint64_t n)
 	    json_integer((json_int_t)(n & INT64_MAX)));
 }
 
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Add what one queue has counted. */
+static void
+add_stats(struct page_stats *sum, const struct page_stats *s)
+{
+	size_t i;
+
+	sum->reqs_taken += s->reqs_taken;
+	sum->reqs_answered += s->reqs_answered;
+	sum->reqs_rejected += s->reqs_rejected;
+	sum->reqs_failed += s->reqs_failed;
+	sum->ios += s->ios;
+	sum->ios_retried += s->ios_retried;
+	sum->submits += s->submits;
+	sum->rounds += s->rounds;
+	sum->copy_calls += s->copy_calls;
+	sum->copy_segments += s->copy_segments;
+	sum->publishes += s->publishes;
+	sum->notifies += s->notifies;
+	sum->events += s->events;
+	sum->sleeps += s->sleeps;
+	sum->polls += s->polls;
+	/* Every connection has queue 0; the image counts for all of them. */
+	sum->connects = larger(sum->connects, s->connects);
+	sum->metadata_writes = larger(sum->metadata_writes,
+	    s->metadata_writes);
+	for (i = 0; i < PAGE_NR_OPS; i++) {
+		sum->ops[i] += s->ops[i];
+		sum->bytes[i] += s->bytes[i];
+		sum->wait_ns[i] += s->wait_ns[i];
+		sum->wait_max_ns[i] = larger(sum->wait_max_ns[i],
+		    s->wait_max_ns[i]);
+	}
+}
+
 static json_t *
-describe_stats(const struct page *page)
+describe_stats(const struct page *page, const struct page_shape *shape)
 {
 	static const char *const ops[PAGE_NR_OPS] = {
 		"reads", "writes", "flushes", "barriers", "discards",
@@ -365,8 +406,15 @@ describe_stats(const struct page *page)
 	static const char *const op[PAGE_NR_OPS] = {
 		"read", "write", "flush", "barrier", "discard",
 	};
-	const struct page_queue *pq = &page->queue[0];
-	const struct page_stats s = pq->stats;
+	struct page_stats s = { .connects = 0 };
+	uint64_t inflight = 0;
+	size_t i;
+
+	for (i = 0; i < shape->nr_queues; i++) {
+		add_stats(&s, &page->queue[i].stats);
+		inflight += page->queue[i].inflight;
+	}
+
 	const struct {
 		const char *name;
 		uint64_t    n;
@@ -385,11 +433,13 @@ describe_stats(const struct page *page)
 		{ "publishes", s.publishes }, { "notifies", s.notifies },
 		{ "events", s.events }, { "sleeps", s.sleeps },
 		{ "polls", s.polls }, { "connects", s.connects },
-		{ "in-flight", pq->inflight },
+		{ "in-flight", inflight },
+		{ "queues", page->header.connected == 1 ?
+		    page->header.used_queues : 0 },
+		{ "queues-offered", shape->nr_queues },
 	};
 	json_t *stats = json_object();
 	int rc = stats == NULL ? -1 : 0;
-	size_t i;
 
 	for (i = 0; rc == 0 && i < sizeof(single) / sizeof(single[0]); i++)
 		rc = add_number(stats, "", single[i].name, single[i].n);
@@ -424,6 +474,7 @@ static void
 on_stats(struct client *c, const json_t *q)
 {
 	const struct page *page;
+	struct page_shape shape;
 	char path[VBD_PAGE_PATH];
 	json_t *stats;
 	struct vbd *v;
@@ -432,14 +483,14 @@ on_stats(struct client *c, const json_t *q)
 	v = get_vbd(c, q);
 	if (v == NULL)
 		return;
-	rc = vbd_open_page(v, path, &page);
+	rc = vbd_open_page(v, path, &page, &shape);
 	if (rc < 0) {
 		client_fail(c, "%s: cannot read its statistics in %s: %s",
 		    v->name, path, strerror(-rc));
 		return;
 	}
-	stats = describe_stats(page);
-	page_close(page, 0);
+	stats = describe_stats(page, &shape);
+	page_close(page, &shape);
 	client_answer(c, stats == NULL ? NULL :
 	    json_pack("{s:b, s:o}", "ok", 1, "stats", stats));
 }

@@ -11,11 +11,20 @@
 
 #define PAGE_BYTES 4096u
 #define HUGE_BYTES (2u << 20)
+#define LINE_BYTES 64u		/* a cache line */
+#define LINE_WORDS (LINE_BYTES / sizeof(uint64_t))
+
+/* Of 'used', for that many pages: whole lines. */
+static size_t
+used_words(uint32_t pages)
+{
+	return (pages / 64 + LINE_WORDS) / LINE_WORDS * LINE_WORDS;
+}
 
 int
 arena_init(struct arena *a, uint32_t bytes)
 {
-	size_t mapped = (size_t)bytes + HUGE_BYTES, lead;
+	size_t mapped = (size_t)bytes + HUGE_BYTES, lead, words;
 	uint8_t *p;
 
 	memset(a, 0, sizeof(*a));
@@ -23,10 +32,13 @@ arena_init(struct arena *a, uint32_t bytes)
 	a->iov = calloc(a->pages, sizeof(*a->iov));
 	a->segment = calloc(a->pages, sizeof(*a->segment));
 	a->data = calloc(a->pages, sizeof(*a->data));
-	a->used = calloc((a->pages + 63) / 64, sizeof(*a->used));
+	/* However it is shared out: each share begins a line. */
+	words = used_words(a->pages) + ARENA_SHARES * LINE_WORDS;
+	a->used = aligned_alloc(LINE_BYTES, words * sizeof(*a->used));
 	if (a->iov == NULL || a->segment == NULL || a->data == NULL ||
 	    a->used == NULL)
 		goto err_free;
+	memset(a->used, 0, words * sizeof(*a->used));
 
 	/*
 	 * Aligned to a huge page, where the kernel has one to spare: pinning
@@ -65,6 +77,23 @@ arena_fini(struct arena *a)
 	free(a->iov);
 	free(a->used);
 	memset(a, 0, sizeof(*a));
+}
+
+void
+arena_share(struct arena *share, const struct arena *whole, unsigned i,
+    unsigned n)
+{
+	uint32_t pages = arena_share_pages(whole, n), first = i * pages;
+
+	assert(n > 0 && n <= ARENA_SHARES && i < n && whole->nr_used == 0);
+	*share = (struct arena){
+		.base = whole->base + (size_t)first * PAGE_BYTES,
+		.iov = whole->iov + first,
+		.segment = whole->segment + first,
+		.data = whole->data + first,
+		.used = whole->used + i * used_words(pages),
+		.pages = pages,
+	};
 }
 
 static bool

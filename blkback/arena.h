@@ -2,6 +2,10 @@
 /*
  * arena: the data memory of one disk, bounded and locked.
  *
+ * It is made once and shared out, at each connect, to as many queues as the
+ * guest uses; a share is an arena like any other, and no two of them write to
+ * the same cache line.
+ *
  * Every segment of a request lies in a page of its own, at the same offset as
  * in the guest's page (a grant copy is then never split), and the pages of a
  * request are consecutive.  So are those of consecutive requests of a round
@@ -20,6 +24,8 @@
 
 #include "blkback/request.h"
 
+#define ARENA_SHARES 16u	/* at most */
+
 struct arena {
 	uint8_t      *base;
 	struct iovec *iov;	/* one per page */
@@ -34,6 +40,20 @@ struct arena {
 /* 'bytes' is rounded down to whole pages.  0 or -errno (a is then empty). */
 int  arena_init(struct arena *a, uint32_t bytes);
 void arena_fini(struct arena *a);
+
+/*
+ * Share i of n equal ones of an arena that nobody takes from itself.  It has
+ * nothing of its own: the arena outlives it, and it needs no end.
+ */
+void arena_share(struct arena *share, const struct arena *whole, unsigned i,
+         unsigned n);
+
+/* Pages of such a share. */
+static inline uint32_t
+arena_share_pages(const struct arena *whole, unsigned n)
+{
+	return whole->pages / n;
+}
 
 /* The next arena_take() looks from the start: the warm pages. */
 static inline void

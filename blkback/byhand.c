@@ -147,10 +147,8 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 	}
 	v->creating = true;
 	v->looked = true;
-	v->readonly = readonly || spec.readonly;
-	v->ring_order = spec.ring_order;
-	v->segments = spec.segments;
-	v->persistent = spec.persistent;
+	v->readonly = readonly;
+	vbd_set_offer(v, &spec);
 	snprintf(v->spec, sizeof(v->spec), "%s", text);
 	vbd_read_uuid(v);
 	if (vbd_adopt(v)) {

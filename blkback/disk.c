@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* disk: the two threads of a disk process, and what they tell each other. */
+/* disk: the main thread, and what it has its workers do (see disk.h). */
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -24,15 +20,33 @@
 #include "blkback/log.h"
 #include "blkback/message.h"
 #include "blkback/page.h"
-#include "blkback/poll.h"
-#include "blkback/queue.h"
 #include "blkback/sandbox.h"
+#include "blkback/worker.h"
 
-#define WORKER_STACK (512u << 10)
-#define TAKEOVER_MS  5000	/* wait for a predecessor's lock */
+#define TAKEOVER_MS 5000	/* wait for a predecessor's lock */
 
-/* What the main thread asks of the queue's thread; one thing at a time. */
-enum command { CMD_NONE, CMD_CONNECT, CMD_DISCONNECT, CMD_EXIT };
+/*
+ * A connect and a disconnect go in stages.  Each is a command to one worker
+ * (for the image, which may block) or to all that have a queue of the
+ * connection; the next one begins when all of them are done.
+ *
+ *   ACTIVATE -> CONNECT -> answered
+ *                  | failed
+ *   DISCONNECT    UNDO
+ *       |          |
+ *       +----------+-> DEACTIVATE -> answered
+ *
+ * An image that is the disk's for good (OPEN said "activate") is neither
+ * activated nor deactivated here.
+ */
+enum stage {
+	STAGE_IDLE,
+	STAGE_ACTIVATE,
+	STAGE_CONNECT,
+	STAGE_UNDO,
+	STAGE_DISCONNECT,
+	STAGE_DEACTIVATE,
+};
 
 struct disk {
 	const char        *run_dir;
@@ -42,110 +56,38 @@ struct disk {
 	struct message_open open;	/* as we were opened */
 	struct disk_spec   spec;
 	struct image      *img;		/* NULL: PHASE_EMPTY */
+	struct message_geometry geometry;	/* its, when no stage was */
 	struct page       *page;
-	uint32_t           redo_bytes;	/* in it, lent to the image */
+	struct page_shape  shape;	/* of it; redo memory: the image's */
+	struct arena       memory;	/* shared out to the queues */
 	bool               closing;	/* CLOSE or SIGTERM: exit when idle */
-	bool               disconnect;	/* asked for while the thread is busy */
-	enum command       posted;	/* and not yet answered */
+	bool               disconnect;	/* asked for while we are busy */
 	uint32_t           generation;	/* of the connection */
+	struct message_connect connect;	/* likewise */
+	enum resume_mode   resume;	/* of the next connect */
+	bool               connected;
 	bool               told_broken;
 	int                told_stopped;
 
-	/*
-	 * The queue's thread.  'command' is handed over with release, and
-	 * handed back the same way when it is done: what is above the line
-	 * below belongs to whoever does not have it.
-	 */
-	pthread_t          thread;
-	bool               running;
-	_Atomic int        command;	/* enum command, NONE when it is done */
-	int                wake_fd;	/* eventfd: look at 'command' */
-	int                done_fd;	/* eventfd: 'command' done, or broken */
-	struct message_connect connect;	/* argument of CMD_CONNECT */
-	int                error;	/* result: 0 or -errno */
+	enum stage         stage;
+	enum message_type  answer;	/* that it will end with */
+	int                error;	/* in it: 0 or -errno */
 	char               why[WHY_MAX];
-	bool               connected;
-	enum resume_mode   resume;	/* of the next connect */
-	/* ---- */
-	_Atomic(const char *) broken;	/* why, once it is */
-	_Atomic int        stopped;	/* -errno while requests are held */
-	atomic_bool        retry;	/* asked for by the main thread */
-	int                epoll_fd;	/* from here on the thread's own */
-	struct queue       queue;
-	struct poller      poller;
-	uint64_t           nap_ns;	/* sleep no longer than this; 0: do */
-	bool               armed;	/* the ring, since there was work */
-	bool               slept;	/* likewise */
-	int                delay_fd;	/* schedstat of the thread, or -1 */
-	sem_t              started;	/* it is open */
+
+	/* Queue i is served by worker i % nr_workers. */
+	unsigned           nr_queues, nr_workers;
+	struct queue       queue[MAX_QUEUES];
+	struct worker      worker[MAX_QUEUES];
+	struct worker_team team;
 };
 
-static inline void
-cpu_relax(void)
+static bool
+busy(const struct disk *d)
 {
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
+	return d->stage != STAGE_IDLE;
 }
 
-static uint64_t
-clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
-static void
-event_set(int fd)
-{
-	uint64_t one = 1;
-
-	/* A counter that is full is set already. */
-	if (write(fd, &one, sizeof(one)) != sizeof(one) && errno != EAGAIN)
-		log_error(-errno, "cannot wake a thread");
-}
-
-static void
-event_clear(int fd)
-{
-	uint64_t n;
-
-	if (read(fd, &n, sizeof(n)) != sizeof(n) && errno != EAGAIN)
-		log_error(-errno, "cannot read an event");
-}
-
-/* ---- the queue's thread ------------------------------------------------ */
-
-static void
-command_done(struct disk *d, int error)
-{
-	d->error = error;
-	atomic_store_explicit(&d->command, CMD_NONE, memory_order_release);
-	event_set(d->done_fd);
-}
-
-/* A successor's first connection is the one that the page tells of. */
-static int
-worker_connect_queue(struct disk *d)
-{
-	enum resume_mode resume = d->resume;
-
-	d->resume = RESUME_NO;
-	if (resume == RESUME_NO) {
-		page_connect(d->page, &d->connect, d->generation);
-	} else if (d->page->header.generation != d->generation ||
-	    !page_same_connection(d->page, &d->connect)) {
-		snprintf(d->why, sizeof(d->why), "the page file is of another "
-		    "connection");
-		return -ESTALE;
-	}
-	return queue_connect(&d->queue, &d->connect.ring[0], d->connect.abi,
-	    d->connect.persistent, resume, d->why);
-}
+/* ---- on a worker, or before there are any -------------------------------- */
 
 /*
  * From before the image is activated until it is deactivated in order, its redo
@@ -155,8 +97,9 @@ worker_connect_queue(struct disk *d)
  * end may be seen before its lock on the image is gone.
  */
 static int
-activate(struct disk *d, char why[WHY_MAX])
+activate(void *arg, char why[WHY_MAX])
 {
+	struct disk *d = arg;
 	bool successor = d->resume != RESUME_NO ||
 	    d->open.resume == RESUME_REDO;
 	int rc, tries = successor ? TAKEOVER_MS : 0;
@@ -176,8 +119,9 @@ activate(struct disk *d, char why[WHY_MAX])
 }
 
 static int
-deactivate(struct disk *d, char why[WHY_MAX])
+deactivate(void *arg, char why[WHY_MAX])
 {
+	struct disk *d = arg;
 	int rc = image_deactivate(d->img, why);
 
 	if (rc == 0)
@@ -185,281 +129,21 @@ deactivate(struct disk *d, char why[WHY_MAX])
 	return rc;
 }
 
-static int
-worker_connect(struct disk *d)
-{
-	char unlock[WHY_MAX];
-	int rc;
+/* ---- talking to the supervisor ------------------------------------------- */
 
-	if (!d->img->active) {
-		rc = activate(d, d->why);
-		if (rc < 0)
-			return rc;
-	}
-	rc = worker_connect_queue(d);
-	if (rc < 0) {
-		if (!d->open.activate && deactivate(d, unlock) < 0)
-			log_error(0, "%s", unlock);
-		return rc;
-	}
-	d->connected = true;
-	d->page->header.connected = 1;
-	return 0;
-}
-
-/* The queue is idle: let go of the guest, and of the image if we may. */
+/* For answers while a worker may be busy with the image. */
 static void
-worker_disconnected(struct disk *d)
+note_geometry(struct disk *d)
 {
-	int rc = 0;
+	struct message_geometry *g = &d->geometry;
 
-	queue_disconnect(&d->queue);
-	d->page->header.connected = 0;
-	d->connected = false;
-	atomic_store(&d->broken, NULL);
-	atomic_store(&d->stopped, 0);
-	if (!d->open.activate)
-		rc = deactivate(d, d->why);
-	command_done(d, rc);
-}
-
-static void
-worker_command(struct disk *d, int command)
-{
-	switch (command) {
-	case CMD_CONNECT:
-		command_done(d, worker_connect(d));
-		break;
-	case CMD_DISCONNECT:
-		d->queue.draining = true;
-		queue_retry(&d->queue);		/* nobody will come any more */
-		if (queue_idle(&d->queue))
-			worker_disconnected(d);
-		break;
-	default:
-		break;
-	}
-}
-
-/* epoll_wait() counts in milliseconds. */
-static void
-worker_nap(struct disk *d)
-{
-	struct pollfd fd = { d->epoll_fd, POLLIN, 0 };
-	const struct timespec ts = { 0, (long)d->nap_ns };
-
-	if (ppoll(&fd, 1, &ts, NULL) < 0 && errno != EINTR)
-		log_error(-errno, "cannot wait for events");
-}
-
-/* Wait for something to happen, at most as long as the queue allows. */
-static void
-worker_sleep(struct disk *d)
-{
-	int evtchn = xenevtchn_fd(d->queue.evtchn), timeout = -1, n, i;
-	struct epoll_event ev[3];
-
-	if (d->connected) {
-		timeout = queue_timeout(&d->queue);
-		d->page->queue[0].stats.sleeps++;
-		d->slept = true;
-	}
-	if (d->nap_ns > 0) {
-		worker_nap(d);
-		d->nap_ns = 0;
-		timeout = 0;
-	}
-	n = epoll_wait(d->epoll_fd, ev, 3, timeout);
-	if (n < 0 && errno != EINTR)
-		log_error(-errno, "cannot wait for events");
-	if (n == 0 && timeout > 0)
-		queue_unmask(&d->queue);
-	for (i = 0; i < n; i++) {
-		if (ev[i].data.fd == d->wake_fd)
-			event_clear(d->wake_fd);
-		else if (ev[i].data.fd == evtchn)
-			queue_event(&d->queue);
-	}
-}
-
-/* Has this thread to wait for a CPU?  Somebody else needs it more, then. */
-static void
-worker_look(struct disk *d, uint64_t now)
-{
-	unsigned long long delay;
-	char text[128];
-	ssize_t n;
-
-	n = pread(d->delay_fd, text, sizeof(text) - 1, 0);
-	if (n > 0) {
-		text[n] = '\0';
-		if (sscanf(text, "%*u %llu", &delay) == 1)
-			poll_delay(&d->poller, now, delay);
-	}
-}
-
-/* No work: true: spin.  False: sleep, or nap, once the ring is armed. */
-static bool
-worker_spins(struct disk *d)
-{
-	struct queue *q = &d->queue;
-	uint64_t now;
-
-	if (q->poll_us == 0 || q->draining)
-		return false;
-	now = clock_ns();
-	if (d->delay_fd >= 0 && poll_wants_delay(&d->poller, now))
-		worker_look(d, now);
-	switch (poll_idle(&d->poller, now, !queue_idle(q), &d->nap_ns)) {
-	case POLL_SPIN:
-		/* A guest that finds it armed would send an event. */
-		if (d->armed)
-			ring_disarm(&q->ring);
-		d->armed = false;
-		return true;
-	case POLL_NAP:
-		break;
-	case POLL_SLEEP:
-		d->nap_ns = 0;
-		break;
-	}
-	d->armed = true;
-	return false;
-}
-
-/*
- * Rounds while there is work; then spin as the poller says, the ring's
- * req_event behind so that the guest sends no event; then arm and sleep.
- * True: go on.  False: sleep.
- */
-static bool
-worker_serve(struct disk *d)
-{
-	struct queue *q = &d->queue;
-
-	if (queue_round(q)) {
-		if (poll_is_idle(&d->poller)) {
-			if (!d->slept)
-				d->page->queue[0].stats.polls++;
-			poll_work(&d->poller, clock_ns());
-		}
-		d->armed = d->slept = false;
-		return true;
-	}
-	if (q->broken != NULL && atomic_load(&d->broken) == NULL) {
-		atomic_store(&d->broken, q->broken);
-		event_set(d->done_fd);
-	}
-	if (q->stopped != atomic_load(&d->stopped)) {
-		atomic_store(&d->stopped, q->stopped);
-		event_set(d->done_fd);
-	}
-	if (q->draining && queue_idle(q)) {
-		worker_disconnected(d);
-		return true;
-	}
-	if (worker_spins(d)) {
-		cpu_relax();
-		return true;
-	}
-	return queue_arm(q);
-}
-
-static void *
-worker_main(void *arg)
-{
-	struct disk *d = arg;
-	int command;
-
-	/* A nap of 400 us is not to be one of 450. */
-	if (prctl(PR_SET_TIMERSLACK, 1ul, 0, 0, 0) != 0)
-		log_error(-errno, "cannot set the timer slack, going on");
-	d->delay_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	sem_post(&d->started);
-	for (;;) {
-		command = atomic_load_explicit(&d->command,
-		    memory_order_acquire);
-		if (command == CMD_EXIT)
-			return NULL;
-		/* A disconnect is done when the queue has become idle. */
-		if (command == CMD_CONNECT ||
-		    (command == CMD_DISCONNECT && !d->queue.draining))
-			worker_command(d, command);
-		if (atomic_exchange(&d->retry, false) && d->connected)
-			queue_retry(&d->queue);
-		if (!d->connected || !worker_serve(d))
-			worker_sleep(d);
-	}
-}
-
-static int
-watch_fd(struct disk *d, int fd, uint32_t events)
-{
-	struct epoll_event ev = { .events = events, .data.fd = fd };
-
-	return epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 ? -errno : 0;
-}
-
-static int
-worker_start(struct disk *d)
-{
-	int rc, channel = d->queue.channel->event_fd;
-	pthread_attr_t attr;
-
-	d->delay_fd = -1;
-	sem_init(&d->started, 0, 0);
-	poll_init(&d->poller, d->spec.poll_us);
-	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (d->wake_fd < 0 || d->epoll_fd < 0)
-		return -errno;
-	rc = watch_fd(d, d->wake_fd, EPOLLIN);
-	if (rc == 0)
-		rc = watch_fd(d, xenevtchn_fd(d->queue.evtchn), EPOLLIN);
-	/* Edge-triggered: nobody has to read it. */
-	if (rc == 0 && channel >= 0)
-		rc = watch_fd(d, channel, EPOLLIN | EPOLLET);
-	if (rc < 0)
-		return rc;
-
-	/* Small: all of it is going to be locked. */
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, WORKER_STACK);
-	rc = -pthread_create(&d->thread, &attr, worker_main, d);
-	pthread_attr_destroy(&attr);
-	d->running = rc == 0;
-	/* What it opens, the sandbox would not let it. */
-	while (d->running && sem_wait(&d->started) != 0 && errno == EINTR)
-		;
-	return rc;
-}
-
-/* ---- the main thread --------------------------------------------------- */
-
-static bool
-busy(const struct disk *d)
-{
-	return d->posted != CMD_NONE;
-}
-
-static void
-post(struct disk *d, enum command c)
-{
-	assert(!busy(d));
-	d->posted = c;
-	atomic_store_explicit(&d->command, c, memory_order_release);
-	event_set(d->wake_fd);
-}
-
-static void
-worker_stop(struct disk *d)
-{
-	if (!d->running)
-		return;
-	post(d, CMD_EXIT);
-	pthread_join(d->thread, NULL);
-	d->running = false;
-	d->posted = CMD_NONE;
+	g->size = d->img->size;
+	g->block_size = d->img->block_size;
+	g->physical_block_size = d->img->physical_block_size;
+	g->discard_granularity = d->img->discard_granularity;
+	g->discard_alignment = d->img->discard_alignment;
+	g->readonly = d->img->readonly;
+	g->flush = 1;
 }
 
 static void
@@ -477,15 +161,8 @@ say(struct disk *d, struct message *m)
 	if (d->supervisor < 0)
 		return;
 	m->generation = d->generation;
-	if (d->img != NULL) {
-		m->geometry.size = d->img->size;
-		m->geometry.block_size = d->img->block_size;
-		m->geometry.physical_block_size = d->img->physical_block_size;
-		m->geometry.discard_granularity = d->img->discard_granularity;
-		m->geometry.discard_alignment = d->img->discard_alignment;
-		m->geometry.readonly = d->img->readonly;
-		m->geometry.flush = 1;
-	}
+	if (d->img != NULL)
+		m->geometry = d->geometry;
 	rc = message_send(d->supervisor, m);
 	if (rc < 0) {
 		if (rc != -EPIPE)
@@ -513,7 +190,7 @@ answer(struct disk *d, enum message_type type, int error, const char *why)
 static void
 tell_broken(struct disk *d)
 {
-	const char *broken = atomic_load(&d->broken);
+	const char *broken = atomic_load(&d->team.broken);
 
 	if (broken == NULL || d->told_broken || busy(d))
 		return;
@@ -521,11 +198,23 @@ tell_broken(struct disk *d)
 	answer(d, MSG_BROKEN, -EPROTO, broken);
 }
 
+/* What the requests that wait for the operator failed with; 0: none waits. */
+static int
+stopped_queues(struct disk *d)
+{
+	int stopped = 0;
+	unsigned i;
+
+	for (i = 0; i < d->nr_workers && stopped == 0; i++)
+		stopped = atomic_load(&d->worker[i].stopped);
+	return stopped;
+}
+
 /* That requests wait for the operator, or no longer do. */
 static void
 tell_stopped(struct disk *d)
 {
-	int stopped = atomic_load(&d->stopped);
+	int stopped = stopped_queues(d);
 	char why[WHY_MAX] = "";
 
 	if (stopped == d->told_stopped || busy(d))
@@ -548,7 +237,7 @@ say_hello(struct disk *d)
 	struct message m;
 
 	message_init(&m, MSG_HELLO);
-	/* While the thread connects or disconnects, its answer will follow. */
+	/* While we connect or disconnect, the answer to that will follow. */
 	m.u.hello.phase = d->img == NULL ? PHASE_EMPTY :
 	    !busy(d) && d->connected ? PHASE_CONNECTED : PHASE_OPEN;
 	m.u.hello.domid = d->open.domid;
@@ -562,6 +251,8 @@ say_hello(struct disk *d)
 	tell_broken(d);
 	tell_stopped(d);
 }
+
+/* ---- opening ------------------------------------------------------------ */
 
 static void
 lock_memory(void)
@@ -612,10 +303,13 @@ open_page(struct disk *d, uint32_t generation, char why[WHY_MAX])
 	int rc = -ENOENT;
 
 	page_path(d, path);
-	d->redo_bytes = d->img->redo_bytes;
+	d->shape = (struct page_shape){
+		.image_dev = d->img->dev, .image_ino = d->img->ino,
+		.nr_queues = d->spec.queues, .redo_bytes = d->img->redo_bytes,
+	};
 	if (d->open.resume != RESUME_NO)
-		rc = page_takeover(path, &d->open, d->img->dev, d->img->ino,
-		    d->redo_bytes, generation, &d->page, &what);
+		rc = page_takeover(path, &d->open, &d->shape, generation,
+		    &d->page, &what);
 	if (rc < 0 && d->open.resume == RESUME_REDO) {
 		log_error(rc == -ESTALE ? 0 : rc, "%s does not tell what this "
 		    "image lacks%s%s: going on without", path,
@@ -624,10 +318,9 @@ open_page(struct disk *d, uint32_t generation, char why[WHY_MAX])
 		d->open.resume = RESUME_NO;
 	}
 	if (d->open.resume == RESUME_NO)
-		rc = page_create(path, &d->open, d->img->dev, d->img->ino,
-		    d->redo_bytes, &d->page);
+		rc = page_create(path, &d->open, &d->shape, &d->page);
 	if (rc == 0)
-		d->img->redo = page_redo(d->page, d->redo_bytes);
+		d->img->redo = page_redo(d->page, &d->shape);
 	if (rc == -ESTALE)
 		snprintf(why, WHY_MAX, "the page file %.256s is of another %s: "
 		    "what was in flight cannot be taken up; detach and attach "
@@ -646,7 +339,7 @@ close_page(struct disk *d)
 
 	if (d->page == NULL)
 		return;
-	page_close(d->page, d->redo_bytes);
+	page_close(d->page, &d->shape);
 	d->page = NULL;
 	page_path(d, path);
 	/* Without privileges any more, it is left to the supervisor. */
@@ -676,6 +369,64 @@ first_activate(struct disk *d, char why[WHY_MAX])
 	return rc;
 }
 
+static int
+open_queues(struct disk *d, char why[WHY_MAX])
+{
+	unsigned i;
+	int rc;
+
+	rc = arena_init(&d->memory, d->spec.memory);
+	if (rc < 0) {
+		snprintf(why, WHY_MAX, "no memory for an arena of %u bytes; "
+		    "use a smaller memory=", d->spec.memory);
+		return rc;
+	}
+	for (i = 0; i < d->spec.queues; i++) {
+		rc = queue_open(&d->queue[i], d->img, d->open.domid, &d->spec,
+		    &d->memory, d->page, i, why);
+		if (rc < 0)
+			return rc;
+		d->nr_queues++;
+	}
+	return 0;
+}
+
+static void
+close_queues(struct disk *d)
+{
+	while (d->nr_queues > 0)
+		queue_close(&d->queue[--d->nr_queues]);
+	arena_fini(&d->memory);
+}
+
+static int
+start_workers(struct disk *d)
+{
+	struct worker *w;
+	unsigned i;
+	int rc = 0;
+
+	d->nr_workers = d->spec.iothreads;
+	for (i = 0; i < d->nr_queues; i++) {
+		w = &d->worker[i % d->nr_workers];
+		w->queue[w->nr_queues++] = &d->queue[i];
+	}
+	for (i = 0; rc == 0 && i < d->nr_workers; i++)
+		rc = worker_start(&d->worker[i], i, &d->team, d->spec.poll_us);
+	return rc;
+}
+
+static void
+stop_workers(struct disk *d)
+{
+	unsigned i;
+
+	for (i = 0; i < d->nr_workers; i++)
+		worker_stop(&d->worker[i]);
+	memset(d->worker, 0, sizeof(d->worker));
+	d->nr_workers = 0;
+}
+
 /*
  * What needs a privilege, then the sandbox.  On failure nothing is left to
  * close but what was open before, and the privileges may be gone.
@@ -685,12 +436,12 @@ give_up_privileges(struct disk *d, char why[WHY_MAX])
 {
 	int rc;
 
-	rc = worker_start(d);
+	rc = start_workers(d);
 	lock_memory();
 	if (rc == 0)
 		rc = sandbox_enter(d->open.uid);
 	if (rc < 0)
-		snprintf(why, WHY_MAX, "cannot start the disk's thread or "
+		snprintf(why, WHY_MAX, "cannot start the disk's threads or "
 		    "give up privileges as uid %u: %s", d->open.uid,
 		    strerror(-rc));
 	return rc;
@@ -717,22 +468,205 @@ disk_open(struct disk *d, const struct message_open *o, uint32_t generation,
 		return rc;
 	rc = open_page(d, generation, why);
 	if (rc == 0)
-		rc = queue_open(&d->queue, d->img, o->domid, &d->spec,
-		    &d->page->queue[0], why);
+		rc = open_queues(d, why);
 	if (rc == 0)
 		rc = give_up_privileges(d, why);
 	if (rc == 0)
 		rc = first_activate(d, why);
-	if (rc == 0)
+	if (rc == 0) {
+		note_geometry(d);
 		return 0;
+	}
 
-	worker_stop(d);
-	queue_close(&d->queue);
+	stop_workers(d);
+	close_queues(d);
 	image_close(d->img);
 	d->img = NULL;
 	close_page(d);
 	return rc;
 }
+
+/* ---- stages ------------------------------------------------------------- */
+
+/* How many workers have a queue of this connection: the first ones. */
+static unsigned
+used_workers(const struct disk *d)
+{
+	return d->connect.nr_queues < d->nr_workers ? d->connect.nr_queues :
+	    d->nr_workers;
+}
+
+static void
+post_all(struct disk *d, enum stage stage, enum worker_command command)
+{
+	unsigned i;
+
+	d->stage = stage;
+	for (i = 0; i < used_workers(d); i++)
+		worker_post(&d->worker[i], command);
+}
+
+/* Something that may block, on the first worker. */
+static void
+post_call(struct disk *d, enum stage stage,
+    int (*call)(void *arg, char why[WHY_MAX]))
+{
+	d->stage = stage;
+	d->worker[0].call = call;
+	d->worker[0].arg = d;
+	worker_post(&d->worker[0], WORKER_CALL);
+}
+
+static void
+begin_disconnect(struct disk *d)
+{
+	d->answer = MSG_DISCONNECTED;
+	d->error = 0;
+	post_all(d, STAGE_DISCONNECT, WORKER_DISCONNECT);
+}
+
+static void
+finish(struct disk *d)
+{
+	d->stage = STAGE_IDLE;
+	note_geometry(d);
+	/* What HELLO says of it from now on: nothing is left to be done. */
+	if (d->answer == MSG_CONNECTED && d->error == 0)
+		d->open.resume = RESUME_NO;
+	answer(d, d->answer, d->error, d->why);
+	tell_broken(d);
+	tell_stopped(d);
+	if ((d->disconnect || d->closing) && d->connected)
+		begin_disconnect(d);
+	else if (d->disconnect && d->answer == MSG_CONNECTED)
+		answer(d, MSG_DISCONNECTED, 0, "");
+	d->disconnect = false;
+}
+
+/* No queue is connected (any more): let go of the image if we may. */
+static void
+leave_image(struct disk *d)
+{
+	if (!d->open.activate && d->img->active)
+		post_call(d, STAGE_DEACTIVATE, deactivate);
+	else
+		finish(d);
+}
+
+/* A successor's first connection is the one that the page tells of. */
+static int
+prepare_page(struct disk *d, enum resume_mode resume)
+{
+	if (resume == RESUME_NO) {
+		page_connect(d->page, &d->connect, d->generation);
+	} else if (d->page->header.generation != d->generation ||
+	    !page_same_connection(d->page, &d->connect)) {
+		snprintf(d->why, sizeof(d->why), "the page file is of another "
+		    "connection");
+		return -ESTALE;
+	}
+	return 0;
+}
+
+static void
+begin_connect(struct disk *d)
+{
+	enum resume_mode resume = d->resume;
+	unsigned i;
+
+	d->resume = RESUME_NO;
+	d->error = prepare_page(d, resume);
+	if (d->error < 0) {
+		leave_image(d);
+		return;
+	}
+	for (i = 0; i < used_workers(d); i++) {
+		d->worker[i].connect = &d->connect;
+		d->worker[i].resume = resume;
+	}
+	post_all(d, STAGE_CONNECT, WORKER_CONNECT);
+}
+
+/* Take the result of a worker over, unless there is an error already. */
+static void
+take_result(struct disk *d, const struct worker *w)
+{
+	if (d->error == 0 && w->error < 0) {
+		d->error = w->error;
+		memcpy(d->why, w->why, sizeof(d->why));
+	}
+}
+
+static void
+end_connect(struct disk *d)
+{
+	unsigned i;
+
+	for (i = 0; i < used_workers(d); i++)
+		take_result(d, &d->worker[i]);
+	if (d->error < 0) {
+		post_all(d, STAGE_UNDO, WORKER_DISCONNECT);
+		return;
+	}
+	d->connected = true;
+	d->page->header.connected = 1;
+	finish(d);
+}
+
+static void
+end_disconnect(struct disk *d)
+{
+	d->page->header.connected = 0;
+	d->connected = false;
+	atomic_store(&d->team.broken, NULL);
+	leave_image(d);
+}
+
+static void
+end_deactivate(struct disk *d)
+{
+	/* Of a connect that failed, the first error is the one to tell. */
+	if (d->worker[0].error < 0 && d->error < 0)
+		log_error(0, "%s", d->worker[0].why);
+	take_result(d, &d->worker[0]);
+	finish(d);
+}
+
+/* A worker is done with a command, or has something to tell. */
+static void
+on_worker(struct disk *d)
+{
+	unsigned i;
+
+	for (i = 0; i < d->nr_workers; i++)
+		if (worker_busy(&d->worker[i]))
+			return;
+	switch (d->stage) {
+	case STAGE_IDLE:
+		tell_broken(d);
+		tell_stopped(d);
+		break;
+	case STAGE_ACTIVATE:
+		take_result(d, &d->worker[0]);
+		if (d->error < 0)
+			finish(d);
+		else
+			begin_connect(d);
+		break;
+	case STAGE_CONNECT:
+		end_connect(d);
+		break;
+	case STAGE_UNDO:
+	case STAGE_DISCONNECT:
+		end_disconnect(d);
+		break;
+	case STAGE_DEACTIVATE:
+		end_deactivate(d);
+		break;
+	}
+}
+
+/* ---- what the supervisor says ------------------------------------------- */
 
 static void
 on_open(struct disk *d, const struct message *m)
@@ -751,15 +685,28 @@ on_open(struct disk *d, const struct message *m)
 static void
 on_connect(struct disk *d, const struct message *m)
 {
+	char why[WHY_MAX];
+
 	if (d->img == NULL || busy(d) || d->connected) {
 		answer(d, MSG_CONNECTED, -EBUSY, d->img == NULL ?
 		    "the image is not open" : "the disk is in use");
 		return;
 	}
 	d->generation = m->generation;
+	if (m->u.connect.nr_queues > d->nr_queues) {
+		snprintf(why, sizeof(why), "the guest uses %u queues, the disk "
+		    "has %u", m->u.connect.nr_queues, d->nr_queues);
+		answer(d, MSG_CONNECTED, -EINVAL, why);
+		return;
+	}
 	d->connect = m->u.connect;
 	d->told_broken = false;
-	post(d, CMD_CONNECT);
+	d->answer = MSG_CONNECTED;
+	d->error = 0;
+	if (d->img->active)
+		begin_connect(d);
+	else
+		post_call(d, STAGE_ACTIVATE, activate);
 }
 
 static void
@@ -767,8 +714,8 @@ on_disconnect(struct disk *d)
 {
 	if (busy(d))
 		d->disconnect = true;
-	else if (d->running && d->connected)
-		post(d, CMD_DISCONNECT);
+	else if (d->connected)
+		begin_disconnect(d);
 	else
 		answer(d, MSG_DISCONNECTED, 0, "");
 }
@@ -777,8 +724,17 @@ static void
 on_close(struct disk *d)
 {
 	d->closing = true;
-	if (d->running && !busy(d) && d->connected)
-		post(d, CMD_DISCONNECT);
+	if (!busy(d) && d->connected)
+		begin_disconnect(d);
+}
+
+static void
+on_retry(struct disk *d)
+{
+	unsigned i;
+
+	for (i = 0; i < d->nr_workers; i++)
+		worker_retry(&d->worker[i]);
 }
 
 static void
@@ -811,45 +767,13 @@ on_message(struct disk *d)
 		on_close(d);
 		break;
 	case MSG_RETRY:
-		atomic_store(&d->retry, true);
-		if (d->running)
-			event_set(d->wake_fd);
+		on_retry(d);
 		break;
 	default:
 		log_error(0, "message %u is not for a disk process", m.type);
 		hang_up(d);
 		break;
 	}
-}
-
-/* The thread has finished a command, or has found the ring broken. */
-static void
-on_worker(struct disk *d)
-{
-	enum command done = d->posted;
-
-	event_clear(d->done_fd);
-	if (done == CMD_NONE) {
-		tell_broken(d);
-		tell_stopped(d);
-		return;
-	}
-	if (atomic_load_explicit(&d->command, memory_order_acquire) != CMD_NONE)
-		return;
-
-	d->posted = CMD_NONE;
-	/* What HELLO says of it from now on: nothing is left to be done. */
-	if (done == CMD_CONNECT && d->error == 0)
-		d->open.resume = RESUME_NO;
-	answer(d, done == CMD_CONNECT ? MSG_CONNECTED : MSG_DISCONNECTED,
-	    d->error, d->why);
-	tell_broken(d);
-	tell_stopped(d);
-	if ((d->disconnect || d->closing) && d->connected)
-		post(d, CMD_DISCONNECT);
-	else if (d->disconnect && done == CMD_CONNECT)
-		answer(d, MSG_DISCONNECTED, 0, "");
-	d->disconnect = false;
 }
 
 static void
@@ -880,16 +804,26 @@ disk_close(struct disk *d)
 	char why[WHY_MAX] = "";
 	int rc = 0;
 
-	worker_stop(d);
-	queue_close(&d->queue);
+	stop_workers(d);
+	close_queues(d);
 	if (d->img != NULL && d->img->active)
 		rc = deactivate(d, why);
 	if (rc < 0)
 		log_error(0, "%s", why);
 	answer(d, MSG_CLOSED, rc, why);
 	image_close(d->img);
-	page_close(d->page, d->redo_bytes);
+	page_close(d->page, &d->shape);
 	return rc < 0 ? 1 : 0;
+}
+
+static void
+clear_done(struct disk *d)
+{
+	uint64_t n;
+
+	if (read(d->team.done_fd, &n, sizeof(n)) != sizeof(n) &&
+	    errno != EAGAIN)
+		log_error(-errno, "cannot read an event");
 }
 
 static void
@@ -900,7 +834,7 @@ disk_loop(struct disk *d)
 
 	while (!(d->closing && !busy(d) && !d->connected)) {
 		fds[0] = (struct pollfd){ d->signal_fd, POLLIN, 0 };
-		fds[1] = (struct pollfd){ d->done_fd, POLLIN, 0 };
+		fds[1] = (struct pollfd){ d->team.done_fd, POLLIN, 0 };
 		fds[2] = (struct pollfd){ MESSAGE_DISK_FD, POLLIN, 0 };
 		fds[3] = (struct pollfd){ d->supervisor, POLLIN, 0 };
 		if (poll(fds, 4, -1) < 0) {
@@ -908,8 +842,10 @@ disk_loop(struct disk *d)
 				log_error(-errno, "cannot wait");
 			continue;
 		}
-		if (fds[1].revents != 0)
+		if (fds[1].revents != 0) {
+			clear_done(d);
 			on_worker(d);
+		}
 		if (fds[0].revents != 0 &&
 		    read(d->signal_fd, &info, sizeof(info)) > 0) {
 			log_info("told to stop by signal %u", info.ssi_signo);
@@ -945,7 +881,7 @@ disk_main(const char *run_dir, const char *const *backing_roots,
 	    signal(SIGXFSZ, SIG_IGN) == SIG_ERR ||
 	    (d.signal_fd = signalfd(-1, &stop,
 	    SFD_CLOEXEC | SFD_NONBLOCK)) < 0 ||
-	    (d.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+	    (d.team.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
 		log_error(-errno, "cannot set up the disk process");
 		return 1;
 	}

@@ -2,9 +2,9 @@
 /*
  * disk: the process that serves one vbd (see message.h for what it is told).
  *
- * Two threads: this one talks to the supervisor, the other one serves the
- * queue, so that a grant copy or an image that hangs never makes the process
- * deaf.  Everything that needs a privilege happens at OPEN; from then on the
+ * One thread talks to the supervisor, the others (worker.h) serve the queues,
+ * so that a grant copy or an image that hangs never makes the process deaf.
+ Everything that needs a privilege happens at OPEN; from then on the
  * process has a uid of its own, no capabilities and a seccomp filter.
  */
 #ifndef BLKBACK_DISK_H

@@ -7,8 +7,11 @@
  *   feature-persistent                       absent: 0
  *   multi-queue-num-queues                   absent: 1
  *   ring-page-order, or else num-ring-pages  absent: 0
- *   ring-ref, or ring-ref0 ...               queue 0's, or below queue-0/
- *   event-channel                            likewise
+ *   ring-ref, or ring-ref0 ...               with several queues: below
+ *   event-channel                            queue-0/, queue-1/ ...
+ *
+ * Only multi-queue-num-queues says how many queues there are: nodes of another
+ * kind may be left over from a boot loader.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,6 +21,7 @@
 #include "blkback/xenstore.h"
 
 #define VALUE_MAX 32	/* bytes; the longest legal value is an ABI's name */
+#define NODE_MAX  64
 
 static int
 read_text(const struct frontend_reader *r, const char *node,
@@ -120,7 +124,7 @@ static int
 read_refs(const struct frontend_reader *r, const char *queue,
     struct message_ring *ring, char why[WHY_MAX])
 {
-	char node[VALUE_MAX];
+	char node[NODE_MAX];
 	uint32_t i;
 	int rc;
 
@@ -145,47 +149,112 @@ read_refs(const struct frontend_reader *r, const char *queue,
  * many words (multi-queue-num-queues = 1) may have put them below queue-0 all
  * the same.
  */
-static const char *
-queue_prefix(const struct frontend_reader *r, bool counted)
+static bool
+at_the_top(const struct frontend_reader *r, bool counted)
 {
 	char value[VALUE_MAX];
 
-	return counted &&
-	    r->read(r, "event-channel", value, sizeof(value)) == -ENOENT ?
-	    "queue-0/" : "";
+	return !counted ||
+	    r->read(r, "event-channel", value, sizeof(value)) != -ENOENT;
 }
 
-int
-frontend_read(const struct frontend_reader *r, unsigned max_order,
-    bool persistent, struct message_connect *c, char why[WHY_MAX])
+static int
+read_queue(const struct frontend_reader *r, const char *prefix,
+    struct message_ring *ring, char why[WHY_MAX])
 {
-	char node[VALUE_MAX];
-	const char *queue;
+	char node[NODE_MAX];
 	int rc;
 
-	memset(c, 0, sizeof(*c));
-	rc = read_number(r, "multi-queue-num-queues", 1, MAX_QUEUES,
-	    &c->nr_queues, why);
-	if (rc < 0 && rc != -ENOENT)
-		return rc;
-	queue = queue_prefix(r, rc == 0);
-	c->nr_queues = 1;
-
-	if (persistent)
-		rc = read_persistent(r, &c->persistent, why);
-	else
-		rc = 0;
-	if (rc == 0)
-		rc = read_abi(r, &c->abi, why);
-	if (rc == 0)
-		rc = read_order(r, max_order, &c->ring[0].order, why);
-	if (rc == 0)
-		rc = read_refs(r, queue, &c->ring[0], why);
+	rc = read_refs(r, prefix, ring, why);
 	if (rc < 0)
 		return rc;
 	/* Xen keeps port 0 for itself. */
-	snprintf(node, sizeof(node), "%sevent-channel", queue);
-	return read_number(r, node, 1, UINT32_MAX, &c->ring[0].port, why);
+	snprintf(node, sizeof(node), "%sevent-channel", prefix);
+	return read_number(r, node, 1, UINT32_MAX, &ring->port, why);
+}
+
+/* The page of a ring that has this number, counted over all queues. */
+static uint32_t
+nth_gref(const struct message_connect *c, unsigned n)
+{
+	return c->ring[n >> c->ring[0].order].gref[n &
+	    ((1u << c->ring[0].order) - 1)];
+}
+
+/* Two queues that share a page or a port would answer each other's requests. */
+static int
+check_distinct(const struct message_connect *c, char why[WHY_MAX])
+{
+	unsigned i, k, n = c->nr_queues << c->ring[0].order;
+
+	for (i = 0; i < n; i++) {
+		for (k = 0; k < i; k++) {
+			if (nth_gref(c, i) != nth_gref(c, k))
+				continue;
+			snprintf(why, WHY_MAX, "the guest's ring-ref %u stands "
+			    "for two pages of its rings", nth_gref(c, i));
+			return -EINVAL;
+		}
+	}
+	for (i = 0; i < c->nr_queues; i++) {
+		for (k = 0; k < i; k++) {
+			if (c->ring[i].port != c->ring[k].port)
+				continue;
+			snprintf(why, WHY_MAX, "the guest's event-channel %u "
+			    "is that of queues %u and %u", c->ring[i].port, k,
+			    i);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static int
+read_queues(const struct frontend_reader *r, bool top, uint32_t order,
+    struct message_connect *c, char why[WHY_MAX])
+{
+	char prefix[VALUE_MAX];
+	uint32_t i;
+	int rc;
+
+	for (i = 0; i < c->nr_queues; i++) {
+		snprintf(prefix, sizeof(prefix), "queue-%u/", i);
+		c->ring[i].order = order;
+		rc = read_queue(r, top ? "" : prefix, &c->ring[i], why);
+		if (rc < 0)
+			return rc;
+	}
+	return check_distinct(c, why);
+}
+
+int
+frontend_read(const struct frontend_reader *r,
+    const struct frontend_offer *offer, struct message_connect *c,
+    char why[WHY_MAX])
+{
+	uint32_t order = 0;
+	bool top;
+	int rc;
+
+	memset(c, 0, sizeof(*c));
+	rc = read_number(r, "multi-queue-num-queues", 1, offer->max_queues,
+	    &c->nr_queues, why);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	if (rc == -ENOENT)
+		c->nr_queues = 1;
+	top = c->nr_queues == 1 && at_the_top(r, rc == 0);
+
+	rc = 0;
+	if (offer->persistent)
+		rc = read_persistent(r, &c->persistent, why);
+	if (rc == 0)
+		rc = read_abi(r, &c->abi, why);
+	if (rc == 0)
+		rc = read_order(r, offer->max_order, &order, why);
+	if (rc == 0)
+		rc = read_queues(r, top, order, c, why);
+	return rc;
 }
 
 bool

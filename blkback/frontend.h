@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * frontend: what a guest wrote about its ring.
+ * frontend: what a guest wrote about its rings.
  *
  * Every value comes from the guest.  Nothing of it is believed but what a
  * connection needs: ring references, a port and the name of an ABI, each within
@@ -23,14 +23,22 @@ struct frontend_reader {
 	        char *buf, size_t size);
 };
 
-/*
- * Fill 'c' from the nodes.  'max_order' and 'persistent' are what was offered.
- * 0, or -errno with 'why' naming the node, its value and what is allowed.
- */
-int frontend_read(const struct frontend_reader *r, unsigned max_order,
-        bool persistent, struct message_connect *c, char why[WHY_MAX]);
+/* What was offered to it. */
+struct frontend_offer {
+	unsigned max_order;	/* of a ring */
+	unsigned max_queues;
+	bool     persistent;
+};
 
-/* Do both name the same ring? */
+/*
+ * Fill 'c' from the nodes.  0, or -errno with 'why' naming the node, its value
+ * and what is allowed.
+ */
+int frontend_read(const struct frontend_reader *r,
+        const struct frontend_offer *offer, struct message_connect *c,
+        char why[WHY_MAX]);
+
+/* Do both name the same rings? */
 bool frontend_same(const struct message_connect *a,
          const struct message_connect *b);
 

@@ -50,9 +50,9 @@
 #include "blkback/spec.h"
 #include "ring/ring.h"
 
-#define MESSAGE_VERSION  1u
+#define MESSAGE_VERSION  2u
 #define MESSAGE_DISK_FD  3	/* the listening socket of a disk process */
-#define MAX_QUEUES       1u	/* rings of one vbd */
+#define MAX_QUEUES       16u	/* rings of one vbd */
 #define UUID_MAX         37u	/* text form, NUL included */
 #define BACKEND_PATH_MAX 128u
 

@@ -2,6 +2,7 @@
 /* page: making, taking over and mapping the file (see page.h). */
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +12,6 @@
 #include "blkback/page.h"
 
 #define REDO_UNIT 4096u		/* what redo memory begins at and consists of */
-#define REDO_AT   units(sizeof(struct page))
 
 static uint64_t
 units(uint64_t bytes)
@@ -19,31 +19,57 @@ units(uint64_t bytes)
 	return (bytes + REDO_UNIT - 1) / REDO_UNIT * REDO_UNIT;
 }
 
+/* Of header and queues. */
+static uint64_t
+queues_end(uint32_t nr_queues)
+{
+	return offsetof(struct page, queue) +
+	    (uint64_t)nr_queues * sizeof(struct page_queue);
+}
+
 /* Of the whole file. */
 static uint64_t
-page_size(uint32_t redo_bytes)
+page_size(uint32_t nr_queues, uint32_t redo_bytes)
 {
-	return redo_bytes == 0 ? sizeof(struct page) :
-	    REDO_AT + units(redo_bytes);
+	return redo_bytes == 0 ? queues_end(nr_queues) :
+	    units(queues_end(nr_queues)) + units(redo_bytes);
 }
 
 void *
-page_redo(struct page *page, uint32_t redo_bytes)
+page_redo(struct page *page, const struct page_shape *shape)
 {
-	return redo_bytes == 0 ? NULL : (uint8_t *)page + REDO_AT;
+	return shape->redo_bytes == 0 ? NULL :
+	    (uint8_t *)page + units(queues_end(shape->nr_queues));
+}
+
+static void
+fill_header(struct page_header *h, const struct message_open *open_msg,
+    const struct page_shape *shape)
+{
+	memcpy(h->magic, PAGE_MAGIC, sizeof(h->magic));
+	h->layout = PAGE_LAYOUT;
+	h->nr_queues = shape->nr_queues;
+	h->bytes = page_size(shape->nr_queues, shape->redo_bytes);
+	h->redo_bytes = units(shape->redo_bytes);
+	h->image_dev = shape->image_dev;
+	h->image_ino = shape->image_ino;
+	h->domid = open_msg->domid;
+	h->devid = open_msg->devid;
+	h->pid = getpid();
+	memcpy(h->uuid, open_msg->uuid, sizeof(h->uuid));
+	memcpy(h->backend, open_msg->backend, sizeof(h->backend));
 }
 
 int
 page_create(const char *path, const struct message_open *open_msg,
-    uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
-    struct page **page)
+    const struct page_shape *shape, struct page **page)
 {
-	uint64_t bytes = page_size(redo_bytes);
-	struct page_header *h;
+	uint64_t bytes = page_size(shape->nr_queues, shape->redo_bytes);
 	struct page *p;
 	int fd, rc = 0;
 
-	if (units(redo_bytes) > UINT32_MAX)
+	if (units(shape->redo_bytes) > UINT32_MAX || shape->nr_queues < 1 ||
+	    shape->nr_queues > MAX_QUEUES)
 		return -EINVAL;
 
 	/* A new file, not the old one emptied: someone may still map that. */
@@ -63,20 +89,7 @@ page_create(const char *path, const struct message_open *open_msg,
 		goto err_unlink;
 	}
 	close(fd);
-
-	h = &p->header;
-	memcpy(h->magic, PAGE_MAGIC, sizeof(h->magic));
-	h->layout = PAGE_LAYOUT;
-	h->nr_queues = MAX_QUEUES;
-	h->bytes = bytes;
-	h->redo_bytes = units(redo_bytes);
-	h->image_dev = image_dev;
-	h->image_ino = image_ino;
-	h->domid = open_msg->domid;
-	h->devid = open_msg->devid;
-	h->pid = getpid();
-	memcpy(h->uuid, open_msg->uuid, sizeof(h->uuid));
-	memcpy(h->backend, open_msg->backend, sizeof(h->backend));
+	fill_header(&p->header, open_msg, shape);
 	*page = p;
 	return 0;
 
@@ -91,51 +104,70 @@ static bool
 page_ok(const struct page_header *h, uint64_t bytes)
 {
 	return memcmp(h->magic, PAGE_MAGIC, sizeof(h->magic)) == 0 &&
-	    h->layout == PAGE_LAYOUT && h->nr_queues == MAX_QUEUES &&
-	    h->bytes == bytes && page_size(h->redo_bytes) == bytes;
+	    h->layout == PAGE_LAYOUT && h->nr_queues >= 1 &&
+	    h->nr_queues <= MAX_QUEUES && h->bytes == bytes &&
+	    page_size(h->nr_queues, h->redo_bytes) == bytes;
+}
+
+/*
+ * Its header and its length, if it is a page file: 0; -EPROTO; other -errno.
+ * A copy: whoever writes to the file may do so between two looks at it.
+ */
+static int
+read_header(int fd, struct page_header *h, uint64_t *bytes)
+{
+	struct stat st;
+	ssize_t n;
+
+	if (fstat(fd, &st) != 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EPROTO;
+	n = pread(fd, h, sizeof(*h), 0);
+	if (n < 0)
+		return -errno;
+	*bytes = st.st_size;
+	return n == (ssize_t)sizeof(*h) && page_ok(h, *bytes) ? 0 : -EPROTO;
 }
 
 /*
  * Map a page file as it is, if it is one: all of it, or only what comes before
- * the redo memory; 'mapped' is how much that was.  NULL: 'error' says why.
+ * the redo memory; 'shape' is what that was.  NULL: 'error' says why.
  */
 static struct page *
-page_map(const char *path, bool all, uint64_t *mapped, int *error)
+page_map(const char *path, bool all, struct page_shape *shape, int *error)
 {
 	int fd, prot = all ? PROT_READ | PROT_WRITE : PROT_READ;
 	struct page *p = MAP_FAILED;
-	struct stat st;
+	struct page_header h;
+	uint64_t bytes;
 
-	*error = -EPROTO;
-	*mapped = sizeof(*p);
 	fd = open(path, (all ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 || fstat(fd, &st) != 0) {
+	if (fd < 0) {
 		*error = -errno;
-	} else if (S_ISREG(st.st_mode) && st.st_size >= (off_t)sizeof(*p) &&
-	    st.st_size <= (off_t)page_size(UINT32_MAX)) {
-		if (all)
-			*mapped = st.st_size;
-		p = mmap(NULL, *mapped, prot, MAP_SHARED, fd, 0);
+		return NULL;
+	}
+	*error = read_header(fd, &h, &bytes);
+	if (*error == 0) {
+		*shape = (struct page_shape){
+			.image_dev = h.image_dev, .image_ino = h.image_ino,
+			.nr_queues = h.nr_queues,
+			.redo_bytes = all ? h.redo_bytes : 0,
+		};
+		p = mmap(NULL, page_size(shape->nr_queues, shape->redo_bytes),
+		    prot, MAP_SHARED, fd, 0);
 		if (p == MAP_FAILED)
 			*error = -errno;
 	}
-	if (fd >= 0)
-		close(fd);
-	if (p == MAP_FAILED)
-		return NULL;
-	if (!page_ok(&p->header, st.st_size)) {
-		munmap(p, *mapped);
-		return NULL;
-	}
-	return p;
+	close(fd);
+	return p == MAP_FAILED ? NULL : p;
 }
 
 int
-page_open(const char *path, const struct page **page)
+page_open(const char *path, const struct page **page, struct page_shape *shape)
 {
-	uint64_t mapped;
 	int error;
-	const struct page *p = page_map(path, false, &mapped, &error);
+	const struct page *p = page_map(path, false, shape, &error);
 
 	if (p == NULL)
 		return error;
@@ -146,7 +178,7 @@ page_open(const char *path, const struct page **page)
 /* What tells the page apart from the one that 'o' asks for, or NULL. */
 static const char *
 page_differs(const struct page_header *h, const struct message_open *o,
-    uint64_t image_dev, uint64_t image_ino, uint32_t generation)
+    uint32_t generation)
 {
 	if (h->domid != o->domid || h->devid != o->devid)
 		return "disk";
@@ -154,37 +186,48 @@ page_differs(const struct page_header *h, const struct message_open *o,
 		return "domain";
 	if (memcmp(h->backend, o->backend, sizeof(h->backend)) != 0)
 		return "backend directory";
-	if (h->image_dev != image_dev || h->image_ino != image_ino)
-		return "image";
 	if (o->resume != RESUME_REDO &&
 	    (h->generation != generation || !h->connected))
 		return "connection";
 	return NULL;
 }
 
+/* The same for its shape, as it was found. */
+static const char *
+shape_differs(const struct page_shape *found, const struct page_shape *shape)
+{
+	if (found->image_dev != shape->image_dev ||
+	    found->image_ino != shape->image_ino)
+		return "image";
+	if (found->nr_queues != shape->nr_queues)
+		return "number of queues";
+	if (found->redo_bytes != units(shape->redo_bytes))
+		return "size of the redo memory";
+	return NULL;
+}
+
 int
 page_takeover(const char *path, const struct message_open *o,
-    uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
-    uint32_t generation, struct page **page, const char **what)
+    const struct page_shape *shape, uint32_t generation, struct page **page,
+    const char **what)
 {
+	struct page_shape found;
 	struct page *p;
-	uint64_t bytes;
 	int error;
 
 	*what = NULL;
-	p = page_map(path, true, &bytes, &error);
+	p = page_map(path, true, &found, &error);
 	if (p == NULL && error == -EPROTO) {
 		*what = "layout";
 		return -ESTALE;
 	}
 	if (p == NULL)
 		return error;
-	*what = page_differs(&p->header, o, image_dev, image_ino, generation);
-	/* The size that is mapped, whatever the header says by now. */
-	if (*what == NULL && bytes != page_size(redo_bytes))
-		*what = "size of the redo memory";
+	*what = page_differs(&p->header, o, generation);
+	if (*what == NULL)
+		*what = shape_differs(&found, shape);
 	if (*what != NULL) {
-		munmap(p, bytes);
+		page_close(p, &found);
 		return -ESTALE;
 	}
 	p->header.pid = getpid();
@@ -201,6 +244,7 @@ page_same_connection(const struct page *page, const struct message_connect *c)
 	uint32_t i;
 
 	if (page->header.abi != c->abi ||
+	    page->header.used_queues != c->nr_queues ||
 	    page->header.persistent != c->persistent)
 		return false;
 	for (i = 0; i < c->nr_queues; i++) {
@@ -215,10 +259,11 @@ page_same_connection(const struct page *page, const struct message_connect *c)
 }
 
 void
-page_close(const struct page *page, uint32_t redo_bytes)
+page_close(const struct page *page, const struct page_shape *shape)
 {
 	if (page != NULL)
-		munmap((void *)(uintptr_t)page, page_size(redo_bytes));
+		munmap((void *)(uintptr_t)page,
+		    page_size(shape->nr_queues, shape->redo_bytes));
 }
 
 void
@@ -240,5 +285,6 @@ page_connect(struct page *page, const struct message_connect *c,
 	}
 	page->header.abi = c->abi;
 	page->header.persistent = c->persistent;
+	page->header.used_queues = c->nr_queues;
 	page->header.generation = generation;
 }

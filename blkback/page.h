@@ -103,6 +103,8 @@ struct page_stats {
 };
 
 struct page_queue {
+	/* A line of its own: each queue is written by another thread. */
+	_Alignas(64)
 	_Atomic uint32_t  req_cons;
 	_Atomic uint32_t  rsp_prod;
 	uint32_t          inflight;
@@ -111,7 +113,6 @@ struct page_queue {
 	uint32_t          port;
 	uint32_t          stop_at;	/* enum page_step; 0 outside of tests */
 	uint32_t          stop_after;
-	uint32_t          failed;	/* bool: a flush failed, for good */
 	struct page_stats stats;
 	struct page_slot  slot[RING_MAX_SLOTS];
 };
@@ -119,7 +120,7 @@ struct page_queue {
 struct page_header {
 	char     magic[8];		/* PAGE_MAGIC, no NUL */
 	uint32_t layout;		/* PAGE_LAYOUT */
-	uint32_t nr_queues;
+	uint32_t nr_queues;		/* that the disk offers */
 	uint64_t bytes;			/* of the whole file */
 	uint32_t redo_bytes;		/* of the driver's; whole pages */
 	uint32_t redo_used;		/* bool: the image is active, or was */
@@ -130,6 +131,8 @@ struct page_header {
 	uint32_t connected;		/* bool */
 	uint32_t abi;			/* enum ring_abi */
 	uint32_t persistent;		/* bool */
+	uint32_t used_queues;		/* of the connection: the first ones */
+	_Atomic uint32_t failed;	/* bool: a flush failed, for good */
 	int32_t  pid;			/* of the disk process */
 	char     uuid[UUID_MAX];
 	char     backend[BACKEND_PATH_MAX];
@@ -137,49 +140,56 @@ struct page_header {
 
 struct page {
 	struct page_header header;
-	struct page_queue  queue[MAX_QUEUES];
+	struct page_queue  queue[];	/* header.nr_queues */
+};
+
+/* What a page file is made for. */
+struct page_shape {
+	uint64_t image_dev, image_ino;
+	uint32_t nr_queues;		/* 1 ... MAX_QUEUES */
+	uint32_t redo_bytes;		/* 0: no redo memory */
 };
 
 /*
- * Make the file new (mode 0600, replacing an old one), with room for so many
- * bytes of redo memory, zeroed, and map it.  The header is filled from 'open'
- * and the image's identity.  0 or -errno.
+ * Make the file new (mode 0600, replacing an old one), zeroed, and map it.  The
+ * header is filled from 'open' and the shape.  0 or -errno.
  */
 int  page_create(const char *path, const struct message_open *open,
-         uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
-         struct page **page);
+         const struct page_shape *shape, struct page **page);
 
 /*
  * Take over what a predecessor left: map it, and check that it is of the same
- * domain, backend directory and image, has as much redo memory, and is of the
- * connection 'generation', unless only the redo memory counts (RESUME_REDO).
+ * domain, backend directory and shape, and is of the connection 'generation',
+ * unless only the redo memory counts (RESUME_REDO).
  * 0; -ESTALE when anything differs, 'what' (a constant string) naming it;
  * other -errno, 'what' being NULL.
  */
 int  page_takeover(const char *path, const struct message_open *open,
-         uint64_t image_dev, uint64_t image_ino, uint32_t redo_bytes,
-         uint32_t generation, struct page **page, const char **what);
+         const struct page_shape *shape, uint32_t generation,
+         struct page **page, const char **what);
 
 /* The redo memory of one that was made or taken over; NULL: there is none. */
-void *page_redo(struct page *page, uint32_t redo_bytes);
+void *page_redo(struct page *page, const struct page_shape *shape);
 
 /* Is the connection in the page the one that 'c' describes? */
 bool page_same_connection(const struct page *page,
          const struct message_connect *c);
 
 /*
- * Map an existing file without its redo memory, read-only: 0; -EPROTO when it
- * is not a page file of this layout and size; other -errno.
+ * Map an existing file without its redo memory, read-only; 'shape' says what is
+ * mapped: trust its number of queues, not the header's.  0; -EPROTO when it is
+ * not a page file of this layout and size; other -errno.
  */
-int  page_open(const char *path, const struct page **page);
+int  page_open(const char *path, const struct page **page,
+         struct page_shape *shape);
+
+/* 'shape' as it was made, taken over or opened with.  NULL is fine. */
+void page_close(const struct page *page, const struct page_shape *shape);
 
 /*
- * 'redo_bytes' as it was made or taken over with; 0 after page_open().  NULL
- * is fine.
+ * Make the queues ready for a new connection, which has no more of them than
+ * the page; statistics stay.
  */
-void page_close(const struct page *page, uint32_t redo_bytes);
-
-/* Make the queues ready for a new connection; statistics stay. */
 void page_connect(struct page *page, const struct message_connect *c,
          uint32_t generation);
 

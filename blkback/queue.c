@@ -9,10 +9,6 @@
 
 #include "blkback/queue.h"
 
-/* Events without requests that are forgiven before they are slowed down. */
-#define SPURIOUS_FREE   16
-#define SPURIOUS_MAX_MS 64
-
 /* Indirect requests of one round. */
 #define MAX_DESCRIPTORS 64u
 #define DESCRIPTOR_BYTES \
@@ -30,12 +26,23 @@ clock_ns(void)
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
+/*
+ * The largest share it can get: a guest that uses this queue uses all those
+ * with lower numbers, too.
+ */
+static uint32_t
+most_pages(const struct queue *q)
+{
+	return arena_share_pages(q->memory, q->number + 1);
+}
+
 /* What reaches the guest's memory. */
 static int
 open_grants(struct queue *q, uint16_t domid, const struct disk_spec *spec,
     char why[WHY_MAX])
 {
-	int rc = grant_open(&q->grant, domid, q->arena.pages);
+	uint32_t most = most_pages(q);
+	int rc = grant_open(&q->grant, domid, most);
 
 	if (rc < 0) {
 		snprintf(why, WHY_MAX, "cannot open the grant device: %s; "
@@ -45,53 +52,80 @@ open_grants(struct queue *q, uint16_t domid, const struct disk_spec *spec,
 	}
 	if (spec->persistent)
 		rc = persistent_open(&q->persistent, q->grant.handle, domid,
-		    q->arena.pages < PERSISTENT_MAX ? q->arena.pages :
-		    PERSISTENT_MAX, &q->page->stats);
+		    most < PERSISTENT_MAX ? most : PERSISTENT_MAX,
+		    &q->page->stats);
 	if (rc < 0)
 		snprintf(why, WHY_MAX, "no memory for persistent grants; use "
 		    "grants=copy");
 	return rc;
 }
 
-int
-queue_open(struct queue *q, struct image *img, uint16_t domid,
-    const struct disk_spec *spec, struct page_queue *page, char why[WHY_MAX])
+static int
+open_evtchn(struct queue *q, uint16_t domid, char why[WHY_MAX])
 {
 	int rc;
 
-	memset(q, 0, sizeof(*q));
-	q->port = -1;
-	q->page = page;
-	q->poll_us = spec->poll_us;
-	q->segments = spec->segments;
-	q->on_error = spec->on_error;
-	rc = arena_init(&q->arena, spec->memory);
-	q->reqs = calloc(RING_MAX_SLOTS, sizeof(*q->reqs));
-	q->descriptors = aligned_alloc(GUEST_PAGE,
-	    MAX_DESCRIPTORS * DESCRIPTOR_BYTES);
-	if (rc < 0 || q->reqs == NULL || q->descriptors == NULL) {
-		snprintf(why, WHY_MAX, "no memory for an arena of %u bytes and "
-		    "%u requests; use a smaller memory=", spec->memory,
-		    RING_MAX_SLOTS);
-		rc = -ENOMEM;
-		goto err;
-	}
-	rc = open_grants(q, domid, spec, why);
-	if (rc < 0)
-		goto err;
 	q->evtchn = xenevtchn_open(NULL, 0);
 	if (q->evtchn == NULL) {
 		rc = errno != 0 ? -errno : -ENODEV;
 		snprintf(why, WHY_MAX, "cannot open the event channel device: "
 		    "%s; is this a Xen domain with the xen-evtchn module?",
 		    strerror(-rc));
-		goto err;
+		return rc;
 	}
 	/* Less to lose if the guest takes this process over. */
 	if (xenevtchn_restrict(q->evtchn, domid) != 0)
 		log_error(-errno, "cannot restrict event channels to domain "
 		    "%u, going on", domid);
-	rc = channel_open(img, RING_MAX_SLOTS, &q->channel, why);
+	return 0;
+}
+
+/* Counters go on where a predecessor left them. */
+static void
+restore_counters(struct queue *q, struct image *img)
+{
+	const struct page_stats *s = &q->page->stats;
+
+	q->merger.ios = s->ios;
+	q->merger.retried = s->ios_retried;
+	q->channel->submits += s->submits;
+	q->grant.calls = s->copy_calls;
+	q->grant.segments = s->copy_segments;
+	/* The image's, which each queue has copied at its last round. */
+	if (img->metadata_writes < s->metadata_writes)
+		img->metadata_writes = s->metadata_writes;
+}
+
+int
+queue_open(struct queue *q, struct image *img, uint16_t domid,
+    const struct disk_spec *spec, const struct arena *memory,
+    struct page *page, unsigned number, char why[WHY_MAX])
+{
+	int rc;
+
+	memset(q, 0, sizeof(*q));
+	q->port = -1;
+	q->memory = memory;
+	q->number = number;
+	q->page = &page->queue[number];
+	q->failed = &page->header.failed;
+	q->poll_us = spec->poll_us;
+	q->segments = spec->segments;
+	q->on_error = spec->on_error;
+	q->reqs = calloc(RING_MAX_SLOTS, sizeof(*q->reqs));
+	q->descriptors = aligned_alloc(GUEST_PAGE,
+	    MAX_DESCRIPTORS * DESCRIPTOR_BYTES);
+	if (q->reqs == NULL || q->descriptors == NULL) {
+		snprintf(why, WHY_MAX, "no memory for %u requests of queue %u; "
+		    "use fewer queues=", RING_MAX_SLOTS, number);
+		rc = -ENOMEM;
+		goto err;
+	}
+	rc = open_grants(q, domid, spec, why);
+	if (rc == 0)
+		rc = open_evtchn(q, domid, why);
+	if (rc == 0)
+		rc = channel_open(img, RING_MAX_SLOTS, &q->channel, why);
 	if (rc < 0)
 		goto err;
 
@@ -99,14 +133,7 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 	q->merger.arena = &q->arena;
 	q->merger.limit = spec->merge;
 	q->merger.done = request_done;
-
-	/* Counters go on where a predecessor left them. */
-	q->merger.ios = page->stats.ios;
-	q->merger.retried = page->stats.ios_retried;
-	q->channel->submits += page->stats.submits;
-	img->metadata_writes += page->stats.metadata_writes;
-	q->grant.calls = page->stats.copy_calls;
-	q->grant.segments = page->stats.copy_segments;
+	restore_counters(q, img);
 	return 0;
 
 err:
@@ -124,7 +151,6 @@ queue_close(struct queue *q)
 	grant_close(&q->grant);
 	free(q->descriptors);
 	free(q->reqs);
-	arena_fini(&q->arena);
 	memset(q, 0, sizeof(*q));
 	q->port = -1;
 }
@@ -178,6 +204,7 @@ queue_reset(struct queue *q)
 	q->limits.discard_alignment = q->channel->img->discard_alignment;
 	q->limits.max_segments = q->segments;
 	q->masked = false;
+	q->armed = false;
 	q->draining = false;
 	q->refuse = false;
 	q->broken = NULL;
@@ -254,23 +281,23 @@ queue_resume(struct queue *q)
 	if (q->inflight != q->ring.req_cons - q->ring.rsp_prod)
 		return -ESTALE;
 	q->page->stats.reqs_taken = q->page->stats.reqs_answered + q->inflight;
-	log_info("goes on with %u requests that were not answered",
-	    q->inflight);
+	log_info("queue %u goes on with %u requests that were not answered",
+	    q->number, q->inflight);
 	return 0;
 }
 
 static int
-queue_attach(struct queue *q, const struct message_ring *ring,
-    enum ring_abi abi, enum resume_mode resume, char why[WHY_MAX])
+queue_attach(struct queue *q, enum ring_abi abi, enum resume_mode resume,
+    char why[WHY_MAX])
 {
 	uint32_t i;
 	int rc;
 
 	if (resume == RESUME_NO) {
-		rc = ring_attach(&q->ring, q->shared, ring->order, abi);
+		rc = ring_attach(&q->ring, q->shared, q->order, abi);
 		if (rc < 0) {
 			snprintf(why, WHY_MAX, "the frontend's ring indices "
-			    "make no sense");
+			    "of queue %u make no sense", q->number);
 			return rc;
 		}
 		queue_reset(q);
@@ -281,7 +308,7 @@ queue_attach(struct queue *q, const struct message_ring *ring,
 		atomic_store(&q->page->rsp_prod, q->ring.rsp_prod);
 		return 0;
 	}
-	rc = ring_resume(&q->ring, q->shared, ring->order, abi,
+	rc = ring_resume(&q->ring, q->shared, q->order, abi,
 	    q->page->req_cons, q->page->rsp_prod);
 	if (rc == 0) {
 		queue_reset(q);
@@ -289,8 +316,8 @@ queue_attach(struct queue *q, const struct message_ring *ring,
 		rc = queue_resume(q);
 	}
 	if (rc < 0) {
-		snprintf(why, WHY_MAX, "the page file's in-flight table does "
-		    "not match its indices");
+		snprintf(why, WHY_MAX, "the page file's in-flight table of "
+		    "queue %u does not match its indices", q->number);
 		return -ESTALE;
 	}
 	ring_republish(&q->ring);
@@ -298,32 +325,33 @@ queue_attach(struct queue *q, const struct message_ring *ring,
 }
 
 int
-queue_connect(struct queue *q, const struct message_ring *ring,
-    enum ring_abi abi, bool persistent, enum resume_mode resume,
-    char why[WHY_MAX])
+queue_connect(struct queue *q, const struct message_connect *c,
+    enum resume_mode resume, char why[WHY_MAX])
 {
+	const struct message_ring *ring = &c->ring[q->number];
 	int rc;
 
-	q->stay_mapped = persistent && q->persistent != NULL;
+	q->stay_mapped = c->persistent && q->persistent != NULL;
+	arena_share(&q->arena, q->memory, q->number, c->nr_queues);
 	rc = grant_map_ring(&q->grant, ring, &q->shared);
 	if (rc < 0) {
 		q->shared = NULL;
-		snprintf(why, WHY_MAX, "cannot map the ring of %u pages, first "
-		    "grant %u: %s", 1u << ring->order, ring->gref[0],
-		    strerror(-rc));
+		snprintf(why, WHY_MAX, "cannot map the ring of %u pages of "
+		    "queue %u, first grant %u: %s", 1u << ring->order,
+		    q->number, ring->gref[0], strerror(-rc));
 		return rc;
 	}
 	q->order = ring->order;
 	rc = xenevtchn_bind_interdomain(q->evtchn, q->grant.domid, ring->port);
 	if (rc < 0) {
 		rc = -errno;
-		snprintf(why, WHY_MAX, "cannot bind event channel %u: %s; "
-		    "does another backend (xen-blkback?) serve this disk?",
-		    ring->port, strerror(-rc));
+		snprintf(why, WHY_MAX, "cannot bind event channel %u of queue "
+		    "%u: %s; does another backend (xen-blkback?) serve this "
+		    "disk?", ring->port, q->number, strerror(-rc));
 		goto err_unmap;
 	}
 	q->port = rc;
-	rc = queue_attach(q, ring, abi, resume, why);
+	rc = queue_attach(q, c->abi, resume, why);
 	if (rc < 0)
 		goto err_unbind;
 	if (resume != RESUME_NO)
@@ -342,7 +370,7 @@ queue_disconnect(struct queue *q)
 {
 	if (q->shared == NULL)
 		return;
-	assert(queue_idle(q));
+	assert(queue_idle(q) && q->arena.nr_used == 0);
 	if (q->persistent != NULL)
 		persistent_clear(q->persistent);
 	unbind_port(q);
@@ -456,14 +484,6 @@ queue_place(struct queue *q)
 	return placed;
 }
 
-/* Is nothing to be taken off the ring, whatever lies there? */
-static bool
-queue_blocked(const struct queue *q)
-{
-	return q->draining || q->broken != NULL || q->barrier != NULL ||
-	    q->stopped != 0 || !STAILQ_EMPTY(&q->waiting);
-}
-
 /* Take what there is, as far as the arena has room.  How many. */
 static unsigned
 queue_take(struct queue *q)
@@ -484,6 +504,7 @@ queue_take(struct queue *q)
 		return found;
 
 	q->now_ns = clock_ns();
+	q->armed = false;	/* its event is behind what is taken now */
 	while (n-- > 0 && q->barrier == NULL && STAILQ_EMPTY(&q->waiting)) {
 		queue_take_one(q);
 		queue_place(q);
@@ -585,6 +606,7 @@ request_step(struct queue *q, struct request *req)
 		merge_add(&q->merger, req);
 		break;
 	case 'f':
+		/* Of the image: it covers the other queues' writes, too. */
 		merge_add_bare(&q->merger, req, IO_FLUSH);
 		break;
 	case 'd':
@@ -670,6 +692,13 @@ queue_fetch_descriptors(struct queue *q)
 	}
 }
 
+/* Has a flush failed, on whichever queue?  Nothing is durable any more. */
+static bool
+disk_failed(const struct queue *q)
+{
+	return atomic_load_explicit(q->failed, memory_order_acquire) != 0;
+}
+
 /* Fetch the write data of the round, merge, hand it all to the driver. */
 static void
 queue_start(struct queue *q)
@@ -692,7 +721,7 @@ queue_start(struct queue *q)
 		STAILQ_REMOVE_HEAD(&q->round, link);
 		if (carries_data_in(req) && !request_copied(q, req))
 			request_end(req, BLKIF_RSP_ERROR, q);
-		else if (q->page->failed && req->parsed.op != PAGE_READ)
+		else if (disk_failed(q) && req->parsed.op != PAGE_READ)
 			request_done(req, -EIO);
 		else
 			request_step(q, req);
@@ -707,7 +736,7 @@ queue_start(struct queue *q)
 static bool
 request_waits(const struct queue *q, const struct request *req, int error)
 {
-	if (*req->step == 'f' || q->draining || q->page->failed)
+	if (*req->step == 'f' || q->draining || disk_failed(q))
 		return false;
 	return q->on_error == ON_ERROR_STOP ||
 	    (q->on_error == ON_ERROR_STOP_ENOSPC &&
@@ -723,6 +752,9 @@ request_done(struct request *req, int error)
 	};
 	struct queue *q = container_of(req->merger, struct queue, merger);
 
+	/* The storage tells a loss once, perhaps to another queue's flush. */
+	if (error == 0 && *req->step == 'f' && disk_failed(q))
+		error = -EIO;
 	if (error == 0) {
 		req->step++;
 		request_step(q, req);
@@ -749,11 +781,9 @@ request_done(struct request *req, int error)
 	 * flushes, so a failed one must be felt elsewhere: from now on no
 	 * write and no flush succeeds, until the disk is attached again.
 	 */
-	if (*req->step == 'f' && !q->page->failed) {
-		q->page->failed = 1;
+	if (*req->step == 'f' && atomic_exchange(q->failed, 1) == 0)
 		log_error(error, "flush failed: every later write and flush "
 		    "is refused; repair the storage, then detach and attach");
-	}
 	request_end(req, BLKIF_RSP_ERROR, q);
 }
 
@@ -899,53 +929,4 @@ queue_round(struct queue *q)
 	}
 	assert(s->reqs_taken == s->reqs_answered + q->inflight);
 	return worked;
-}
-
-void
-queue_unmask(struct queue *q)
-{
-	if (!q->masked)
-		return;
-	q->masked = false;
-	if (xenevtchn_unmask(q->evtchn, q->port) != 0)
-		log_guest(&q->log, "cannot unmask event channel %d: %s",
-		    q->port, strerror(errno));
-}
-
-bool
-queue_arm(struct queue *q)
-{
-	/* What is in flight, or a command, will wake us. */
-	if (queue_blocked(q))
-		return false;
-	if (ring_arm(&q->ring))
-		return true;
-	if (queue_timeout(q) < 0)
-		queue_unmask(q);
-	return false;
-}
-
-int
-queue_timeout(const struct queue *q)
-{
-	unsigned ms;
-
-	if (!q->masked || q->spurious <= SPURIOUS_FREE)
-		return -1;
-	ms = q->spurious - SPURIOUS_FREE;
-	return ms < SPURIOUS_MAX_MS ? ms : SPURIOUS_MAX_MS;
-}
-
-void
-queue_event(struct queue *q)
-{
-	xenevtchn_port_or_error_t port = xenevtchn_pending(q->evtchn);
-
-	if (port < 0)
-		return;		/* somebody else's wake-up */
-	if (port != q->port)
-		return;		/* of a connection that is gone */
-	q->masked = true;
-	q->spurious++;
-	q->page->stats.events++;
 }

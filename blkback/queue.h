@@ -2,8 +2,9 @@
 /*
  * queue: one ring with its event channel, requests and I/O channel.
  *
- * Everything here runs on the one thread that owns the queue, and works in
- * rounds:
+ * Everything here runs on the one thread that owns the queue, shares nothing
+ * with other queues of the disk but the image and whether a flush has failed,
+ * and works in rounds:
  *
  *   take requests while the arena has room     queue_take()
  *     -> fetch write data: one grant copy      queue_start()
@@ -34,13 +35,16 @@
 
 struct queue {
 	/* From queue_open() to queue_close(). */
-	struct arena          arena;
+	_Alignas(64)		/* each is written by another thread */
+	const struct arena   *memory;	/* borrowed: the disk's */
 	struct grant          grant;
 	struct persistent    *persistent;	/* NULL: not offered */
 	xenevtchn_handle     *evtchn;
 	struct channel       *channel;	/* owned */
 	struct request       *reqs;	/* RING_MAX_SLOTS of them */
 	struct page_queue    *page;	/* borrowed: counters and slots */
+	_Atomic uint32_t     *failed;	/* borrowed: the disk's, see page.h */
+	unsigned              number;	/* in the page and in a connection */
 	struct request_limits limits;
 	struct merger         merger;
 	struct log_limit      log;
@@ -50,11 +54,13 @@ struct queue {
 	enum on_error         on_error;
 
 	/* From queue_connect() to queue_disconnect(). */
+	struct arena          arena;	/* its share */
 	struct ring           ring;
 	void                 *shared;	/* NULL: not connected */
 	unsigned              order;
 	int                   port;	/* ours, bound; -1 */
 	bool                  masked;	/* we hold an event of it */
+	bool                  armed;	/* the ring: a request sends an event */
 	bool                  stay_mapped;	/* the guest's pages */
 	bool                  draining;	/* take nothing more */
 	bool                  refuse;	/* RESUME_FAIL: ERROR for everything */
@@ -75,23 +81,29 @@ struct queue {
 
 /*
  * Everything that needs a privilege or memory: grant and event channel
- * handles, arena, requests, I/O channel.  'img' need not be active.  On
- * failure q is as empty as after queue_close(), which is fine to call again.
+ * handles, requests, I/O channel.  'img' need not be active; 'memory' is the
+ * disk's arena, 'number' says which queue of the page it is.  On failure q is
+ * as empty as after queue_close(), which is fine to call again.
  */
 int  queue_open(struct queue *q, struct image *img, uint16_t domid,
-         const struct disk_spec *spec, struct page_queue *page,
-         char why[WHY_MAX]);
+         const struct disk_spec *spec, const struct arena *memory,
+         struct page *page, unsigned number, char why[WHY_MAX]);
 void queue_close(struct queue *q);
 
 /*
- * Map the ring, bind the port.  'persistent': both sides offered it.  With a
+ * Map its ring of 'c', bind the port, take its share of the memory.  With a
  * 'resume' other than RESUME_NO go on as the page says instead of where the
- * frontend says: the rest of page.h's promise.  On failure nothing is mapped
- * or bound; -ESTALE when the page contradicts itself.
+ * frontend says: the rest of page.h's promise.  On failure nothing is mapped or
+ * bound; -ESTALE when the page contradicts itself.
  */
-int  queue_connect(struct queue *q, const struct message_ring *ring,
-         enum ring_abi abi, bool persistent, enum resume_mode resume,
-         char why[WHY_MAX]);
+int  queue_connect(struct queue *q, const struct message_connect *c,
+         enum resume_mode resume, char why[WHY_MAX]);
+
+static inline bool
+queue_connected(const struct queue *q)
+{
+	return q->shared != NULL;
+}
 
 /* Unmap, unbind.  Only when queue_idle(); fine when not connected. */
 void queue_disconnect(struct queue *q);
@@ -112,12 +124,23 @@ queue_idle(const struct queue *q)
 	return q->inflight == 0;
 }
 
+/* Is nothing to be taken off the ring, whatever lies there? */
+static inline bool
+queue_blocked(const struct queue *q)
+{
+	return q->draining || q->broken != NULL || q->barrier != NULL ||
+	    q->stopped != 0 || !STAILQ_EMPTY(&q->waiting);
+}
+
 /*
  * Before sleeping: ask for an event and, unless a storm is held back, let the
  * port's events through again.  True: look once more instead, something came
  * in between.
  */
 bool queue_arm(struct queue *q);
+
+/* The thread is going to look by itself: no event is wanted after all. */
+void queue_disarm(struct queue *q);
 
 /*
  * How long to sleep at most, in ms: -1, or, while events come without

@@ -37,7 +37,6 @@ struct option {
 	bool        number;	/* too, from min to max */
 	bool        suffix;	/* K, M or G may follow it */
 	uint32_t    min, max;
-	uint32_t    planned;	/* known, not built: above max up to this */
 	void      (*set)(struct disk_spec *spec, uint32_t value);
 };
 
@@ -87,6 +86,18 @@ static void
 set_segments(struct disk_spec *spec, uint32_t value)
 {
 	spec->segments = (uint16_t)value;
+}
+
+static void
+set_iothreads(struct disk_spec *spec, uint32_t value)
+{
+	spec->iothreads = (uint8_t)value;
+}
+
+static void
+set_queues(struct disk_spec *spec, uint32_t value)
+{
+	spec->queues = (uint8_t)value;
 }
 
 static void
@@ -156,7 +167,7 @@ static const struct word on_error_words[] = {
 };
 static const struct word profile_words[] = {
 	{ "default",          PROFILE_DEFAULT,  true },
-	{ "high-performance", PROFILE_HIGH_PERFORMANCE, false },
+	{ "high-performance", PROFILE_HIGH_PERFORMANCE, true },
 	{ "economy",          PROFILE_ECONOMY,  true },
 	{ NULL,               0,                false },
 };
@@ -167,10 +178,12 @@ static const struct option options[] = {
 	  .words = cache_words, .set = set_cache },
 	{ .name = "io", .use = "native or threads",
 	  .words = io_words, .set = set_io },
-	{ .name = "iothreads", .use = "1",
-	  .number = true, .min = 1, .max = 1, .planned = 16 },
-	{ .name = "queues", .use = "1",
-	  .number = true, .min = 1, .max = 1, .planned = 16 },
+	{ .name = "iothreads", .use = "1 to 16",
+	  .number = true, .min = 1, .max = SPEC_QUEUES_MAX,
+	  .set = set_iothreads },
+	{ .name = "queues", .use = "1 to 16",
+	  .number = true, .min = 1, .max = SPEC_QUEUES_MAX,
+	  .set = set_queues },
 	{ .name = "poll", .use = "auto, off or 0 to 100000 microseconds",
 	  .words = poll_words, .number = true, .min = 0, .max = SPEC_POLL_MAX,
 	  .set = set_poll },
@@ -194,7 +207,7 @@ static const struct option options[] = {
 	  .words = readonly_words, .set = set_readonly },
 	{ .name = "on-error", .use = "report, stop-enospc or stop",
 	  .words = on_error_words, .set = set_on_error },
-	{ .name = "profile", .use = "default or economy",
+	{ .name = "profile", .use = "default, high-performance or economy",
 	  .words = profile_words, .set = set_profile },
 };
 
@@ -206,7 +219,6 @@ struct setting {
 
 static const struct setting settings[] = {
 	{ PROFILE_HIGH_PERFORMANCE, "iothreads", "4" },
-	{ PROFILE_HIGH_PERFORMANCE, "queues",    "4" },
 	{ PROFILE_ECONOMY,          "poll",      "off" },
 };
 
@@ -218,6 +230,7 @@ static const struct disk_spec defaults = {
 	.memory     = SPEC_MEMORY,
 	.ring_order = RING_MAX_ORDER,
 	.segments   = SPEC_SEGMENTS_MAX,
+	.iothreads  = 1,
 	.readonly   = false,
 	.discard    = true,
 };
@@ -279,9 +292,6 @@ set_number(const struct option *opt, const char *text, struct disk_spec *spec,
 		    opt->name, SHOWN, text,
 		    opt->suffix ? " of bytes (K, M or G may follow it)" : "",
 		    opt->use);
-	if (n > opt->max && n <= opt->planned)
-		return refuse(why, "%s=%.*s is not built yet: use %s",
-		    opt->name, SHOWN, text, opt->use);
 	if (n < opt->min || n > opt->max)
 		return refuse(why, "%s=%.*s is out of range: use %s",
 		    opt->name, SHOWN, text, opt->use);
@@ -434,33 +444,71 @@ check_engine(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 	    "that, or cache to none or directsync", w->word);
 }
 
+/* Every thread has a queue to serve.  A profile's number gives way. */
+static int
+check_queues(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
+{
+	if (!was_given(seen, set_queues))
+		spec->queues = spec->iothreads;
+	if (!was_given(seen, set_iothreads) && spec->iothreads > spec->queues)
+		spec->iothreads = spec->queues;
+	if (spec->queues >= spec->iothreads)
+		return 0;
+	return refuse(why, "queues=%u leave threads of iothreads=%u without "
+	    "one to serve: raise queues or lower iothreads", spec->queues,
+	    spec->iothreads);
+}
+
+/*
+ * The memory is shared out to the queues, and a share holds the largest
+ * request.  What was not asked for gives way.
+ */
+static int
+check_memory(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
+{
+	uint32_t pages = spec->memory / SPEC_PAGE / spec->queues;
+
+	if (pages < SPEC_SEGMENTS_MIN)
+		return refuse(why, "memory=%" PRIu32 " is too little for "
+		    "queues=%u: raise memory to %" PRIu32 " or lower queues",
+		    spec->memory, spec->queues,
+		    SPEC_SEGMENTS_MIN * SPEC_PAGE * spec->queues);
+	if (spec->segments > pages) {
+		if (was_given(seen, set_segments))
+			return refuse(why, "segments=%u do not fit into "
+			    "memory=%" PRIu32 " shared by queues=%u: lower "
+			    "segments or raise memory", spec->segments,
+			    spec->memory, spec->queues);
+		spec->segments = (uint16_t)pages;
+	}
+	if (spec->merge <= pages * SPEC_PAGE)
+		return 0;
+	if (was_given(seen, set_merge))
+		return refuse(why, "merge=%" PRIu32 " does not fit into "
+		    "memory=%" PRIu32 " shared by queues=%u: lower merge or "
+		    "raise memory", spec->merge, spec->memory, spec->queues);
+	spec->merge = pages * SPEC_PAGE;
+	return 0;
+}
+
 /* What agrees with its own row may still not fit together. */
 static int
 check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 {
+	int rc;
+
 	/* The daemon's working directory is not the one of who wrote this. */
 	if ((strcmp(spec->format, "raw") == 0 ||
 	    strcmp(spec->format, "qcow2") == 0) && spec->path[0] != '/')
 		return refuse(why, "the path \"%.*s\" does not begin with '/': "
 		    "give the whole path", SHOWN, spec->path);
-	if (check_engine(spec, seen, why) < 0)
-		return -EINVAL;
-	if (spec->segments > spec->memory / SPEC_PAGE) {
-		if (was_given(seen, set_segments))
-			return refuse(why, "segments=%u do not fit into "
-			    "memory=%" PRIu32 ": lower segments or raise "
-			    "memory", spec->segments, spec->memory);
-		spec->segments = (uint16_t)(spec->memory / SPEC_PAGE);
-	}
+	rc = check_engine(spec, seen, why);
+	if (rc == 0)
+		rc = check_queues(spec, seen, why);
+	if (rc == 0)
+		rc = check_memory(spec, seen, why);
 	spec->persistent = offers_persistent(spec);
-	if (spec->merge <= spec->memory)
-		return 0;
-	if (was_given(seen, set_merge))
-		return refuse(why, "merge=%" PRIu32 " does not fit into "
-		    "memory=%" PRIu32 ": lower merge or raise memory",
-		    spec->merge, spec->memory);
-	spec->merge = spec->memory;
-	return 0;
+	return rc;
 }
 
 /* What follows the first ':'; everything is allowed in it but these. */

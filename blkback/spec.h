@@ -24,6 +24,8 @@
 #define SPEC_SEGMENTS_MIN 11u	/* what fits into a ring slot */
 #define SPEC_SEGMENTS_MAX 256u	/* as Linux's backend takes */
 
+#define SPEC_QUEUES_MAX 16u	/* also of iothreads */
+
 /* What becomes of a request that the storage cannot do. */
 enum on_error {
 	ON_ERROR_REPORT,	/* the guest is told */
@@ -58,9 +60,12 @@ struct disk_spec {
 	uint32_t        poll_us;	/* poll=off (0), microseconds, or */
 					/* POLL_AUTO */
 	uint32_t        merge;		/* bytes; 0: no merging */
-	uint32_t        memory;		/* bytes of the arena */
+	uint32_t        memory;		/* bytes of the arena; a queue's */
+					/* share holds the largest request */
 	uint8_t         ring_order;	/* largest offered, 0 ... 4 */
 	uint16_t        segments;	/* of the largest request offered */
+	uint8_t         iothreads;	/* that serve the queues; 1 ... */
+	uint8_t         queues;		/* most offered; >= iothreads */
 	enum on_error   on_error;
 	enum grants_mode grants;	/* as given */
 	bool            persistent;	/* what it comes to: are they offered */

@@ -255,6 +255,16 @@ vbd_read_uuid(struct vbd *v)
 		strcpy(v->uuid, uuid);
 }
 
+void
+vbd_set_offer(struct vbd *v, const struct disk_spec *spec)
+{
+	v->offer.max_order = spec->ring_order;
+	v->offer.max_queues = spec->queues;
+	v->offer.persistent = spec->persistent;
+	v->segments = spec->segments;
+	v->readonly |= spec->readonly;
+}
+
 /* Everything that the toolstack says of the disk. */
 static int
 configure(struct vbd *v)
@@ -277,9 +287,8 @@ configure(struct vbd *v)
 	    text, sizeof(text)) == 0 && strcmp(text, "cdrom") == 0;
 
 	v->bad_spec[0] = '\0';
-	v->ring_order = RING_MAX_ORDER;
+	v->offer = (struct frontend_offer){ RING_MAX_ORDER, 1, false };
 	v->segments = SPEC_SEGMENTS_MIN;
-	v->persistent = false;
 	rc = read_node(v, "params", v->spec, sizeof(v->spec));
 	if (rc == -E2BIG) {
 		v->spec[0] = '\0';
@@ -292,10 +301,7 @@ configure(struct vbd *v)
 	/* A bad one is offered all the same: xl asks in InitWait. */
 	if (spec_parse(v->spec, &spec, v->bad_spec) == 0) {
 		v->bad_spec[0] = '\0';
-		v->ring_order = spec.ring_order;
-		v->segments = spec.segments;
-		v->persistent = spec.persistent;
-		v->readonly |= spec.readonly;
+		vbd_set_offer(v, &spec);
 	}
 	vbd_read_uuid(v);
 	return 0;
@@ -437,11 +443,11 @@ read_guest(const struct frontend_reader *r, const char *node, char *buf,
 }
 
 int
-vbd_read_ring(struct vbd *v, struct message_connect *c, char why[WHY_MAX])
+vbd_read_rings(struct vbd *v, struct message_connect *c, char why[WHY_MAX])
 {
 	struct reader r = { { read_guest }, v };
 
-	return frontend_read(&r.r, v->ring_order, v->persistent, c, why);
+	return frontend_read(&r.r, &v->offer, c, why);
 }
 
 static void
@@ -454,7 +460,7 @@ read_changed(struct vbd *v)
 	    v->now.link == LINK_UP &&
 	    (v->now.theirs == XenbusStateInitialised ||
 	    v->now.theirs == XenbusStateConnected) &&
-	    vbd_read_ring(v, &c, why) == 0 && !frontend_same(&c, &v->ring);
+	    vbd_read_rings(v, &c, why) == 0 && !frontend_same(&c, &v->rings);
 }
 
 /*
@@ -524,17 +530,33 @@ offer(struct vbd *v)
 		v->now.link = LINK_DOWN;
 	v->now.spent = false;
 
-	xenstore_add_number(&u, "max-ring-page-order", v->ring_order);
-	xenstore_add_number(&u, "max-ring-pages", 1u << v->ring_order);
-	xenstore_add_number(&u, "feature-persistent", v->persistent);
+	xenstore_add_number(&u, "max-ring-page-order", v->offer.max_order);
+	xenstore_add_number(&u, "max-ring-pages", 1u << v->offer.max_order);
+	xenstore_add_number(&u, "feature-persistent", v->offer.persistent);
 	if (v->segments > SPEC_SEGMENTS_MIN)
 		xenstore_add_number(&u, "feature-max-indirect-segments",
 		    v->segments);
-	xenstore_add_number(&u, "multi-queue-max-queues", MAX_QUEUES);
+	xenstore_add_number(&u, "multi-queue-max-queues",
+	    v->offer.max_queues);
 	xenstore_add_number(&u, "feature-flush-cache", !v->readonly);
 	xenstore_add_number(&u, "feature-barrier", !v->readonly);
 	xenstore_add_number(&u, "state", XenbusStateInitWait);
 	return update(v, &u);
+}
+
+static void
+say_connected(struct vbd *v)
+{
+	unsigned pages = 1u << v->rings.ring[0].order;
+	char queues[32] = "";
+
+	if (v->rings.nr_queues > 1)
+		snprintf(queues, sizeof(queues), "%u queues, each a ",
+		    v->rings.nr_queues);
+	log_guest(&v->chat, "%s: connected, %s, %sring of %u page%s, %llu "
+	    "bytes%s", v->name, ring_abi_name(v->rings.abi), queues, pages,
+	    pages == 1 ? "" : "s", (unsigned long long)v->geometry.size,
+	    v->geometry.readonly ? ", read-only" : "");
 }
 
 static int
@@ -565,22 +587,17 @@ publish(struct vbd *v)
 	if (rc == 0) {
 		v->now.link = LINK_UP;
 		v->error[0] = '\0';
-		log_guest(&v->chat, "%s: connected, %s, ring of %u page%s, "
-		    "%llu bytes%s", v->name, ring_abi_name(v->ring.abi),
-		    1u << v->ring.ring[0].order,
-		    v->ring.ring[0].order == 0 ? "" : "s",
-		    (unsigned long long)g->size,
-		    g->readonly ? ", read-only" : "");
+		say_connected(v);
 	}
 	return rc;
 }
 
 static int
-connect_ring(struct vbd *v)
+connect_rings(struct vbd *v)
 {
 	char why[WHY_MAX];
 
-	if (vbd_read_ring(v, &v->ring, why) == 0)
+	if (vbd_read_rings(v, &v->rings, why) == 0)
 		vbd_connect(v);
 	else if (v->sup->xs.error != 0)
 		return v->sup->xs.error;	/* not the guest's fault */
@@ -600,7 +617,7 @@ act(struct vbd *v, enum device_action action)
 		rc = offer(v);
 		break;
 	case DEV_CONNECT:
-		rc = connect_ring(v);
+		rc = connect_rings(v);
 		break;
 	case DEV_PUBLISH:
 		rc = publish(v);

@@ -11,6 +11,7 @@
 #define BLKBACK_VBD_H
 
 #include "blkback/device.h"
+#include "blkback/frontend.h"
 #include "blkback/log.h"
 #include "blkback/message.h"
 #include "blkback/page.h"
@@ -38,9 +39,8 @@ struct vbd {
 	char     spec[SPEC_MAX];
 	bool     readonly, cdrom;
 	bool     discard;		/* the toolstack allows it */
-	unsigned ring_order;		/* offered */
-	unsigned segments;		/* likewise */
-	bool persistent;		/* likewise: grants */
+	struct frontend_offer offer;	/* of rings and grants */
+	unsigned segments;		/* offered */
 	char     bad_spec[WHY_MAX];	/* why it cannot be used, or "" */
 
 	/* How things stood at the last step. */
@@ -60,7 +60,7 @@ struct vbd {
 	struct message_open open;	/* as the disk process was told */
 	sd_event_source *io, *timer;
 	struct message_geometry geometry;
-	struct message_connect  ring;	/* as mapped, or being mapped */
+	struct message_connect  rings;	/* as mapped, or being mapped */
 	uint32_t         generation;
 	enum resume_mode resume;	/* of the successor that is starting */
 	bool             redoing;	/* after one that was closing */
@@ -87,8 +87,12 @@ void vbd_free(struct vbd *v);
  */
 void vbd_new_orphan(struct supervisor *sup, uint32_t domid, uint32_t devid);
 
-/* The frontend's ring, as it shows it.  0; or -errno and why. */
-int  vbd_read_ring(struct vbd *v, struct message_connect *c, char why[WHY_MAX]);
+/* What the disk spec says of what is offered. */
+void vbd_set_offer(struct vbd *v, const struct disk_spec *spec);
+
+/* The frontend's rings, as it shows them.  0; or -errno and why. */
+int  vbd_read_rings(struct vbd *v, struct message_connect *c,
+         char why[WHY_MAX]);
 
 /* Have it stepped soon, once, however often it is touched until then. */
 void vbd_touch(struct vbd *v);
@@ -137,17 +141,17 @@ void vbd_leave_process(struct vbd *v);
 void vbd_kill_process(struct vbd *v);
 
 /*
- * Its page file, as page_open() does; page_close() it.  'path' is filled in any
- * case, for messages.
+ * Its page file, as page_open() does, which see; page_close() it.  'path' is
+ * filled in any case, for messages.
  */
 #define VBD_PAGE_PATH 128u	/* bytes, NUL included */
 int  vbd_open_page(const struct vbd *v, char path[VBD_PAGE_PATH],
-         const struct page **page);
+         const struct page **page, struct page_shape *shape);
 
 /* What it has left behind. */
 void vbd_remove_page(struct vbd *v);
 
-/* Have the ring of v->ring mapped, or let go of it. */
+/* Have the rings of v->rings mapped, or let go of it. */
 void vbd_connect(struct vbd *v);
 void vbd_disconnect(struct vbd *v);
 

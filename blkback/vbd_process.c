@@ -158,11 +158,11 @@ vbd_remove_page(struct vbd *v)
 
 int
 vbd_open_page(const struct vbd *v, char path[VBD_PAGE_PATH],
-    const struct page **page)
+    const struct page **page, struct page_shape *shape)
 {
 	process_path(path, VBD_PAGE_PATH, v->sup->opt.run_dir, v->domid,
 	    v->devid, "page");
-	return page_open(path, page);
+	return page_open(path, page, shape);
 }
 
 /*
@@ -174,12 +174,13 @@ page_pid(struct vbd *v)
 {
 	char path[VBD_PAGE_PATH];
 	const struct page *page;
+	struct page_shape shape;
 	pid_t pid;
 
-	if (vbd_open_page(v, path, &page) < 0)
+	if (vbd_open_page(v, path, &page, &shape) < 0)
 		return 0;
 	pid = page->header.pid;		/* process_kill() looks who that is */
-	page_close(page, 0);
+	page_close(page, &shape);
 	return pid;
 }
 
@@ -192,12 +193,13 @@ redo_left(struct vbd *v)
 {
 	char path[VBD_PAGE_PATH];
 	const struct page *page;
+	struct page_shape shape;
 	bool left;
 
-	if (vbd_open_page(v, path, &page) < 0)
+	if (vbd_open_page(v, path, &page, &shape) < 0)
 		return false;
 	left = page->header.redo_bytes > 0 && page->header.redo_used == 1;
-	page_close(page, 0);
+	page_close(page, &shape);
 	return left;
 }
 
@@ -361,7 +363,40 @@ again:
 }
 
 /*
- * Which ring the page tells of, and which connection.  The ring is only ever
+ * The connection that a page tells of.  False when it tells of none, or of one
+ * that cannot be.
+ */
+static bool
+read_connection(const struct page *page, const struct page_shape *shape,
+    struct message_connect *c)
+{
+	const struct page_queue *q;
+	struct message_ring *r;
+	uint32_t i;
+
+	if (page->header.connected != 1)
+		return false;
+	c->abi = page->header.abi;
+	c->persistent = page->header.persistent == 1;
+	c->nr_queues = page->header.used_queues;
+	/* From here on, what was copied counts, not what it is now. */
+	if (c->abi > RING_ABI_X86_32 || c->nr_queues < 1 ||
+	    c->nr_queues > shape->nr_queues)
+		return false;
+	for (i = 0; i < c->nr_queues; i++) {
+		q = &page->queue[i];
+		r = &c->ring[i];
+		r->order = q->order;
+		r->port = q->port;
+		memcpy(r->gref, q->gref, sizeof(r->gref));
+		if (r->order > RING_MAX_ORDER)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Which rings the page tells of, and which connection.  The rings are only ever
  * compared with what the frontend shows, so that a frontend which has changed
  * its mind meanwhile is noticed.  False when the page tells of none.
  */
@@ -370,25 +405,18 @@ read_page(struct vbd *v)
 {
 	char path[VBD_PAGE_PATH];
 	const struct page *page;
+	struct page_shape shape;
 	bool connected;
 
-	memset(&v->ring, 0, sizeof(v->ring));
-	if (vbd_open_page(v, path, &page) < 0)
+	memset(&v->rings, 0, sizeof(v->rings));
+	if (vbd_open_page(v, path, &page, &shape) < 0)
 		return false;
-	connected = page->header.connected == 1 &&
-	    page->header.abi <= RING_ABI_X86_32 &&
-	    page->queue[0].order <= RING_MAX_ORDER;
-	if (connected) {
+	connected = read_connection(page, &shape, &v->rings);
+	if (connected)
 		v->generation = page->header.generation;
-		v->ring.abi = page->header.abi;
-		v->ring.nr_queues = 1;
-		v->ring.persistent = page->header.persistent == 1;
-		v->ring.ring[0].order = page->queue[0].order;
-		v->ring.ring[0].port = page->queue[0].port;
-		memcpy(v->ring.ring[0].gref, page->queue[0].gref,
-		    sizeof(v->ring.ring[0].gref));
-	}
-	page_close(page, 0);
+	else
+		memset(&v->rings, 0, sizeof(v->rings));
+	page_close(page, &shape);
 	return connected;
 }
 
@@ -467,7 +495,7 @@ can_succeed(struct vbd *v)
 	if ((v->now.ours != XenbusStateConnected &&
 	    v->now.ours != XenbusStateClosing) || v->bad_spec[0] != '\0')
 		return false;
-	if (read_page(v) && vbd_read_ring(v, &v->ring, why) == 0)
+	if (read_page(v) && vbd_read_rings(v, &v->rings, why) == 0)
 		return true;
 	log_error(0, "%s: what was in flight cannot be taken up: %s", v->name,
 	    why);
@@ -570,7 +598,7 @@ send_connect(struct vbd *v)
 	struct message m;
 
 	message_init(&m, MSG_CONNECT);
-	m.u.connect = v->ring;
+	m.u.connect = v->rings;
 	tell(v, &m);
 }
 

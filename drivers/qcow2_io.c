@@ -440,6 +440,14 @@ sync_done(struct io *io, int error)
 	qcow2_channel_run(ch);
 }
 
+/*
+ * It covers what was done on any channel, for all of them tell it here before
+ * done() runs: data that was written counts in 'writes', and a sync is for as
+ * many of them as there were when it began; what changed a mapping stands in
+ * the log until a round has written it, and a round that has begun already does
+ * not count.  When 'synced' is behind, somebody else's sync may be on its way;
+ * only when it has ended well does 'synced' say so.
+ */
 static bool
 flush_piece(struct qcow2_request *req)
 {

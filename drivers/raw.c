@@ -3,7 +3,9 @@
  * raw: a regular file or a block device, byte for byte.
  *
  * The file is opened once, read-only when the disk is, and all channels share
- * that descriptor, so a flush on one channel covers the writes of all.
+ * that descriptor, so a flush on one channel covers the writes of all:
+ * fdatasync is about the file, whoever wrote, and a write that was done was
+ * over for the kernel before anybody could ask for a flush because of it.
  */
 #include <errno.h>
 #include <stdlib.h>

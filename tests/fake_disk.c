@@ -141,6 +141,7 @@ flood(int fd)
 static void
 on_open(int fd, const struct message *m)
 {
+	struct page_shape shape = { .nr_queues = MAX_QUEUES };
 	char path[256];
 
 	opened = m->u.open;
@@ -164,8 +165,8 @@ on_open(int fd, const struct message *m)
 		return;
 	}
 	snprintf(path, sizeof(path), "%s/%u-%u.page", dir, domid, devid);
-	if (page_create(path, &opened, 0, 0, asked("redo") ? 4096 : 0,
-	    &page) < 0)
+	shape.redo_bytes = asked("redo") ? 4096 : 0;
+	if (page_create(path, &opened, &shape, &page) < 0)
 		exit(1);
 	page->header.redo_used = opened.activate;
 	phase = PHASE_OPEN;
@@ -179,9 +180,10 @@ on_connect(int fd, const struct message *m)
 	const char *n = asked("lock");
 
 	generation = m->generation;
-	told("CONNECT abi=%u order=%u gref=%u last=%u port=%u generation=%u",
-	    m->u.connect.abi, r->order, r->gref[0],
-	    r->gref[(1u << r->order) - 1], r->port, generation);
+	told("CONNECT abi=%u order=%u gref=%u last=%u port=%u queues=%u "
+	    "generation=%u", m->u.connect.abi, r->order, r->gref[0],
+	    r->gref[(1u << r->order) - 1], r->port,
+	    m->u.connect.nr_queues, generation);
 	if (asked("connectdie"))
 		raise(SIGKILL);
 	if (asked("connecthang"))

@@ -2,7 +2,8 @@
 # shellcheck shell=sh
 #
 # machine: for scripts that need a whole machine without Xen.  Sourced from the
-# top of the tree, with the build's output folder in O.
+# top of the tree, with the build's output folder in O; RINGBACKD is the daemon
+# that is tested, if it is another one than that folder's.
 #
 #   machine_start           loopxen with the real xenstored, and ringbackd; in
 #                           a private folder, $dir, with all that belongs to it
@@ -63,7 +64,7 @@ disk_processes() {
 daemon_start() {
 	# Whoever runs us may ignore a signal that kills in real life.
 	# shellcheck disable=SC2086 # a list
-	env --default-signal=XFSZ "$O/ringbackd" --run-dir "$dir/run" $daemon_options \
+	env --default-signal=XFSZ "${RINGBACKD:-$O/ringbackd}" --run-dir "$dir/run" $daemon_options \
 	    >>"$dir/ringbackd.log" 2>&1 &
 	daemon=$!
 	wait_until 10 rb list && return

@@ -2,6 +2,8 @@
 /*
  * page_poke: reach into the page file of a disk, and kill its process.
  *
+ *   page_poke [-q QUEUE] FILE ...  which queue, instead of the first
+ *
  *   page_poke FILE show            what is in flight, and who serves it
  *   page_poke FILE stop STEP N     the process dies at the Nth time (from 0)
  *                                  that it comes to a step; do not wait for it
@@ -10,7 +12,7 @@
  *   page_poke FILE kill DAEMON S MIN MAX SEED  for S seconds, SIGKILL to the
  *                                  child of DAEMON after a random time of MIN
  *                                  to MAX microseconds; prints how many
- *   page_poke FILE set FIELD VALUE one field of the header or the first queue
+ *   page_poke FILE set FIELD VALUE one field of the header or the queue
  *   page_poke FILE junk SEED       random bytes in the in-flight table
  *
  * Exit status: 0 done, 1 failed or a step was not reached, 2 called wrongly.
@@ -24,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,20 +41,25 @@ static const char *const steps[NR_STEPS] = {
 };
 
 #define HEADER(m) { #m, offsetof(struct page, header.m), \
-	sizeof(((struct page *)0)->header.m) }
-#define QUEUE(m) { #m, offsetof(struct page, queue[0].m), \
-	sizeof(((struct page *)0)->queue[0].m) }
+	sizeof(((struct page *)0)->header.m), false }
+#define QUEUE(m) { #m, offsetof(struct page_queue, m), \
+	sizeof(((struct page_queue *)0)->m), true }
 
 static const struct field {
 	const char *name;
 	size_t      at, bytes;
+	bool        of_queue;
 } fields[] = {
 	HEADER(magic), HEADER(layout), HEADER(nr_queues), HEADER(bytes),
 	HEADER(image_dev), HEADER(image_ino), HEADER(domid), HEADER(devid),
 	HEADER(generation), HEADER(connected), HEADER(abi), HEADER(uuid),
+	HEADER(used_queues),
 	HEADER(backend), QUEUE(req_cons), QUEUE(rsp_prod), QUEUE(order),
 	QUEUE(gref[0]), QUEUE(port),
 };
+
+static struct page *page;
+static struct page_queue *queue;	/* the one that it is about */
 
 static uint64_t
 clock_us(void)
@@ -107,8 +115,10 @@ step_number(const char *name, size_t length)
 }
 
 static void
-arm(volatile struct page_queue *q, unsigned step, unsigned after)
+arm(unsigned step, unsigned after)
 {
+	volatile struct page_queue *q = queue;
+
 	/* One that counts down at this moment must not write over ours. */
 	q->stop_at = STEP_NONE;
 	nap(500);
@@ -118,8 +128,9 @@ arm(volatile struct page_queue *q, unsigned step, unsigned after)
 
 /* A step named like "written:3". */
 static int
-die_at(volatile struct page_queue *q, const char *what, unsigned seconds)
+die_at(const char *what, unsigned seconds)
 {
+	volatile struct page_queue *q = queue;
 	const char *colon = strchr(what, ':');
 	uint64_t until = clock_us() + seconds * 1000000ull;
 
@@ -127,7 +138,7 @@ die_at(volatile struct page_queue *q, const char *what, unsigned seconds)
 		fprintf(stderr, "page_poke: %s is not STEP:N\n", what);
 		exit(2);
 	}
-	arm(q, step_number(what, colon - what), number(colon + 1));
+	arm(step_number(what, colon - what), number(colon + 1));
 	while (q->stop_after < SPENT) {
 		if (clock_us() > until) {
 			q->stop_at = STEP_NONE;
@@ -141,14 +152,14 @@ die_at(volatile struct page_queue *q, const char *what, unsigned seconds)
 }
 
 static int
-die(struct page *page, int argc, char **argv)
+die(int argc, char **argv)
 {
 	unsigned seconds = number(argv[0]);
 	int i, rc = 0;
 
 	for (i = 1; i < argc && rc == 0; i++)
-		rc = die_at(&page->queue[0], argv[i], seconds);
-	page->queue[0].stop_at = STEP_NONE;
+		rc = die_at(argv[i], seconds);
+	queue->stop_at = STEP_NONE;
 	printf("%d deaths\n", i - 1 - rc);
 	return rc;
 }
@@ -199,9 +210,10 @@ kill_for(char **argv)
 /* ---- pages that tell lies ------------------------------------------------ */
 
 static int
-set(struct page *page, const char *name, const char *value)
+set(const char *name, const char *value)
 {
 	const struct field *f;
+	char *at;
 	uint64_t n;
 	unsigned i;
 
@@ -209,13 +221,14 @@ set(struct page *page, const char *name, const char *value)
 		f = &fields[i];
 		if (strcmp(f->name, name) != 0)
 			continue;
+		at = (f->of_queue ? (char *)queue : (char *)page) + f->at;
 		if (f->bytes != 4 && strcmp(name, "bytes") != 0 &&
 		    strncmp(name, "image", 5) != 0) {
-			strncpy((char *)page + f->at, value, f->bytes);
+			strncpy(at, value, f->bytes);
 			return 0;
 		}
 		n = number(value);
-		memcpy((char *)page + f->at, &n, f->bytes);
+		memcpy(at, &n, f->bytes);
 		return 0;
 	}
 	fprintf(stderr, "page_poke: there is no field %s\n", name);
@@ -223,13 +236,13 @@ set(struct page *page, const char *name, const char *value)
 }
 
 static int
-junk(struct page *page, uint64_t seed)
+junk(uint64_t seed)
 {
 	struct page_slot *s;
 	unsigned i, b;
 
 	for (i = 0; i < RING_MAX_SLOTS; i++) {
-		s = &page->queue[0].slot[i];
+		s = &queue->slot[i];
 		for (b = 0; b < sizeof(*s); b++)
 			((uint8_t *)s)[b] = random_next(&seed);
 		/* States that mean something, and one that does not. */
@@ -239,9 +252,9 @@ junk(struct page *page, uint64_t seed)
 }
 
 static int
-show(const struct page *page)
+show(void)
 {
-	const struct page_queue *q = &page->queue[0];
+	const struct page_queue *q = queue;
 
 	printf("pid=%d generation=%u connected=%u inflight=%u abi=%u order=%u "
 	    "gref=%u port=%u ino=%" PRIu64 "\n", page->header.pid,
@@ -251,42 +264,54 @@ show(const struct page *page)
 	return 0;
 }
 
-static struct page *
-map(const char *path)
+static int
+map(const char *path, unsigned number)
 {
-	struct page *page;
+	struct stat st;
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 
-	page = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(*page),
-	    PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	page = fd < 0 || fstat(fd, &st) != 0 ? MAP_FAILED :
+	    mmap(NULL, st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED) {
 		fprintf(stderr, "page_poke: %s: %s\n", path, strerror(errno));
-		exit(1);
+		return 1;
 	}
 	close(fd);
-	return page;
+	queue = &page->queue[number];
+	if ((char *)(queue + 1) <= (char *)page + st.st_size)
+		return 0;
+	fprintf(stderr, "page_poke: %s has no queue %u\n", path, number);
+	return 1;
 }
 
 int
 main(int argc, char **argv)
 {
-	const char *what = argc > 2 ? argv[2] : "";
+	unsigned number_of_queue = 0;
+	const char *what;
 
+	if (argc > 2 && strcmp(argv[1], "-q") == 0) {
+		number_of_queue = number(argv[2]);
+		argc -= 2;
+		argv += 2;
+	}
+	what = argc > 2 ? argv[2] : "";
+	if (strcmp(what, "kill") == 0 && argc == 8)
+		return kill_for(argv + 3);
+	if (argc > 2 && map(argv[1], number_of_queue) != 0)
+		return 1;
 	if (strcmp(what, "show") == 0 && argc == 3)
-		return show(map(argv[1]));
+		return show();
 	if (strcmp(what, "stop") == 0 && argc == 5) {
-		arm(&map(argv[1])->queue[0], step_number(argv[3],
-		    strlen(argv[3])), number(argv[4]));
+		arm(step_number(argv[3], strlen(argv[3])), number(argv[4]));
 		return 0;
 	}
 	if (strcmp(what, "die") == 0 && argc > 4)
-		return die(map(argv[1]), argc - 3, argv + 3);
-	if (strcmp(what, "kill") == 0 && argc == 8)
-		return kill_for(argv + 3);
+		return die(argc - 3, argv + 3);
 	if (strcmp(what, "set") == 0 && argc == 5)
-		return set(map(argv[1]), argv[3], argv[4]);
+		return set(argv[3], argv[4]);
 	if (strcmp(what, "junk") == 0 && argc == 4)
-		return junk(map(argv[1]), number(argv[3]));
+		return junk(number(argv[3]));
 	fprintf(stderr, "page_poke: see the top of tests/page_poke.c\n");
 	return 2;
 }

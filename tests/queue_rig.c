@@ -314,7 +314,8 @@ static const struct driver store = {
 
 /* ---- the frontend ----------------------------------------------------- */
 
-struct page page;
+struct arena arena;
+struct page page = { .queue = { [0] = { .req_cons = 0 } } };
 struct queue q;
 uint32_t rsp_cons;
 
@@ -324,11 +325,14 @@ connect_queue(uint32_t memory, unsigned ring_order, bool persistent)
 	struct disk_spec spec = { .memory = memory, .merge = 1 << 20,
 	    .persistent = persistent,
 	    .segments = memory < 1 << 20 ? memory / 4096 : 256 };
-	struct message_ring ring = { .order = ring_order, .port = 3 };
+	struct message_connect c = { .abi = RING_ABI_X86_64, .nr_queues = 1,
+	    .persistent = persistent,
+	    .ring = { { .order = ring_order, .port = 3 } } };
 	char why[WHY_MAX];
 	unsigned i;
 
-	memset(&page, 0, sizeof(page));
+	memset(&page.header, 0, sizeof(page.header));
+	page.queue[0] = (struct page_queue){ .req_cons = 0 };
 	memset(ring_pages, 0, sizeof(ring_pages));
 	memset(granted, 2, sizeof(granted));
 	*req_event = *rsp_event = 1;
@@ -342,11 +346,11 @@ connect_queue(uint32_t memory, unsigned ring_order, bool persistent)
 	    .size = DISK_BYTES, .block_size = 512,
 	    .physical_block_size = 512, .discard_granularity = 4096 };
 	for (i = 0; i < RING_MAX_PAGES; i++)
-		ring.gref[i] = 1 + i;
-	assert_int_equal(queue_open(&q, &image, 7, &spec, &page.queue[0], why),
-	    0);
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64,
-	    persistent, RESUME_NO, why), 0);
+		c.ring[0].gref[i] = 1 + i;
+	assert_int_equal(arena_init(&arena, spec.memory), 0);
+	assert_int_equal(queue_open(&q, &image, 7, &spec, &arena, &page, 0,
+	    why), 0);
+	assert_int_equal(queue_connect(&q, &c, RESUME_NO, why), 0);
 	return 0;
 }
 
@@ -364,6 +368,7 @@ teardown(void **state)
 	queue_disconnect(&q);
 	queue_close(&q);
 	queue_close(&q);	/* twice is fine */
+	arena_fini(&arena);
 	assert_int_equal(maps, 0);
 	return 0;
 }

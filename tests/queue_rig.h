@@ -41,7 +41,8 @@ extern struct image image;
 void store_execute(struct io *io);
 
 /* The queue and its frontend. */
-extern struct page page;
+extern struct arena arena;
+extern struct page page;		/* of one queue */
 extern struct queue q;
 extern uint32_t rsp_cons;
 

@@ -81,12 +81,49 @@ test_random(void **state)
 	arena_fini(&a);
 }
 
+/* No page belongs to two shares, nor does a word of their bitmaps. */
+static void
+test_shares(void **state)
+{
+	struct arena whole, share[ARENA_SHARES];
+	unsigned n, i, k;
+
+	(void)state;
+	assert_int_equal(arena_init(&whole, PAGES * 4096), 0);
+	for (n = 1; n <= ARENA_SHARES; n++) {
+		assert_int_equal(arena_share_pages(&whole, n), PAGES / n);
+		for (i = 0; i < n; i++) {
+			arena_share(&share[i], &whole, i, n);
+			assert_int_equal((uintptr_t)share[i].used % 64, 0);
+			/* All of it, though the others have taken all. */
+			assert_int_equal(arena_take(&share[i], PAGES / n), 0);
+			assert_int_equal(arena_take(&share[i], 1), -ENOMEM);
+			memset(share[i].base, i, (size_t)PAGES / n * 4096);
+			for (k = 0; k < PAGES / n; k++)
+				share[i].iov[k].iov_len =
+				    share[i].segment[k].gref = i;
+		}
+		for (i = 0; i < n; i++) {
+			assert_int_equal(*share[i].base, i);
+			for (k = 0; k < PAGES / n; k++) {
+				assert_int_equal(share[i].iov[k].iov_len, i);
+				assert_int_equal(share[i].segment[k].gref, i);
+			}
+			assert_int_equal(arena_page(&share[i],
+			    PAGES / n)[-1], i);
+			arena_give(&share[i], 0, PAGES / n);
+		}
+	}
+	arena_fini(&whole);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_consecutive),
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_shares),
 	};
 
 	return cmocka_run_group_tests_name("arena", tests, NULL, NULL);

@@ -190,7 +190,8 @@ specs() {
 	    "raw,merge=x:$a|merge=x|not a number|1M" \
 	    "raw,cache=loose:$a|cache=loose|not known|directsync" \
 	    "raw,cache=writeback,io=native:$a|cache=writeback|needs io=threads|none" \
-	    "raw,iothreads=4:$a|iothreads=4|not built yet|use 1" \
+	    "raw,iothreads=17:$a|iothreads=17|out of range|1 to 16" \
+	    "raw,queues=2,iothreads=4:$a|queues=2|iothreads=4|raise queues" \
 	    "raw,io=io_uring:$a|io=io_uring|not built yet|native" \
 	    "raw,poll=1,poll=2:$a|poll|given twice|once" \
 	    "qcow2:a.img|a.img|whole path" \

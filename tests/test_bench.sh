@@ -239,6 +239,8 @@ runs "a preset, changed" null:64M --preset 4k-qd1 --rw randwrite --write
 asks "... writes" 'j["write"]["total_ios"] > 0 == j["read"]["total_ios"]'
 runs "options of a guest's queue" null,ring-order=0,merge=4k,poll=off:64M
 asks "... are named" 'd["unused"] == ["merge", "ring-order"]'
+runs "options of a guest's queues" null,iothreads=2,queues=16:64M
+asks "... are named" 'd["unused"] == ["queues", "iothreads"]'
 
 while read -r words args; do
 	# shellcheck disable=SC2086 # words

@@ -320,7 +320,7 @@ test_list(void **state)
 		{ { "list" }, ANSWERS, "{\"ok\": true, \"disks\": []}",
 		  "{\"op\": \"list\"}", 0,
 		  "DOMAIN  NAME  VDEV  KIND  BACKEND  FRONTEND  SIZE  MODE  "
-		  "PID  SPEC\n", { NULL } },
+		  "QUEUES  PID  SPEC\n", { NULL } },
 		{ { "list" }, ANSWERS,
 		  "{\"ok\": true, \"disks\": ["
 		  "{\"domid\": 7, \"domain\": \"web1\", \"devid\": 51712, "
@@ -328,28 +328,30 @@ test_list(void **state)
 		  "\"Connected\", \"frontend-state\": \"Connected\", "
 		  "\"spec\": \"raw:/srv/a.img\", \"pid\": 123, "
 		  "\"size\": 10737418240, \"readonly\": false, "
+		  "\"queues\": 4, "
 		  "\"error\": null},"
 		  "{\"domid\": 12, \"domain\": \"b\xc3\xa4\\u0007r-long\", "
 		  "\"devid\": 51728, \"vdev\": \"xvdb\", \"kind\": "
 		  "\"ringback\", \"state\": \"Closed\", \"frontend-state\": "
 		  "\"Initialising\", \"spec\": \"raw,poll=off:/b\", "
 		  "\"pid\": null, \"size\": 1610613248, \"readonly\": true, "
+		  "\"queues\": 0, "
 		  "\"error\": \"open /b: No such file\\nor directory\"},"
 		  "{\"domid\": 13, \"size\": 1023, \"spec\": \"x\"},"
 		  "{\"domid\": 0, \"domain\": \"\", \"size\": 0, "
 		  "\"pid\": 0}]}",
 		  "{\"op\": \"list\"}", 0,
 		  "DOMAIN  NAME       VDEV  KIND      BACKEND    FRONTEND"
-		  "      SIZE  MODE  PID  SPEC\n"
+		  "      SIZE  MODE  QUEUES  PID  SPEC\n"
 		  "7       web1       xvda  vbd       Connected  Connected"
-		  "     10G   rw    123  raw:/srv/a.img\n"
+		  "     10G   rw    4       123  raw:/srv/a.img\n"
 		  "12      b\xc3\xa4?r-long  xvdb  ringback  Closed     "
-		  "Initialising  1.5G  ro    -    raw,poll=off:/b\n"
+		  "Initialising  1.5G  ro    -       -    raw,poll=off:/b\n"
 		  "        open /b: No such file?or directory\n"
 		  "13      -          -     -         -          -"
-		  "             1023  -     -    x\n"
+		  "             1023  -     -       -    x\n"
 		  "0       -          -     -         -          -"
-		  "             -     -     -    -\n", { NULL } },
+		  "             -     -     -       -    -\n", { NULL } },
 		{ { "list", "--json" }, ANSWERS,
 		  "{\"ok\": true, \"disks\": []}", NULL, 0,
 		  "{\"ok\":true,\"disks\":[]}\n", { NULL } },
@@ -382,7 +384,8 @@ static const char busy_answer[] =
     "\"copy-calls\": 200, \"copy-segments\": 5000, "
     "\"map-calls\": 1056, \"unmap-calls\": 8, "
     "\"publishes\": 130, \"notifies\": 120, \"events\": 40, "
-    "\"sleeps\": 7, \"polls\": 8, \"connects\": 2}}";
+    "\"sleeps\": 7, \"polls\": 8, \"connects\": 2, "
+    "\"queues\": 3, \"queues-offered\": 4}}";
 
 static const char busy_text[] =
 "requests\n"
@@ -415,7 +418,9 @@ static const char busy_text[] =
 "  publications                    130\n"
 "  connections                       2\n"
 "\n"
-"queue\n"
+"queues\n"
+"  offered                           4\n"
+"  in use                            3\n"
 "  rounds                          125       32.000 requests per round\n"
 "  polls with work                   8\n"
 "  sleeps                            7\n";
@@ -476,7 +481,9 @@ test_stats_idle(void **state)
 "  publications                      0\n"
 "  connections                       0\n"
 "\n"
-"queue\n"
+"queues\n"
+"  offered                           0\n"
+"  in use                            0\n"
 "  rounds                            0            - requests per round\n"
 "  polls with work                   0\n"
 "  sleeps                            0\n", { NULL } };

@@ -117,6 +117,8 @@ add(unsigned i, enum page_op op, uint64_t offset, unsigned segs, unsigned at,
 	for (s = 0; s < segs; s++) {
 		p->own[s].offset = at;
 		p->own[s].length = length;
+		arena.data[next_page + s] =
+		    arena_page(&arena, next_page + s) + at;
 	}
 	reqs[i].page = next_page;
 	for (s = 0; s < segs; s++)

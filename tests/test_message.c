@@ -76,7 +76,12 @@ test_connect(void **state)
 	assert_int_equal(check(), 0);
 	m.u.connect.nr_queues = MAX_QUEUES + 1;
 	assert_int_equal(check(), -EPROTO);
-	m.u.connect.nr_queues = 1;
+	m.u.connect.nr_queues = MAX_QUEUES;
+	assert_int_equal(check(), 0);
+	m.u.connect.ring[MAX_QUEUES - 1].order = RING_MAX_ORDER + 1;
+	assert_int_equal(check(), -EPROTO);
+	m.u.connect.nr_queues = MAX_QUEUES - 1;		/* it is not used */
+	assert_int_equal(check(), 0);
 	m.u.connect.ring[0].order = RING_MAX_ORDER + 1;
 	assert_int_equal(check(), -EPROTO);
 	m.u.connect.ring[0].order = RING_MAX_ORDER;

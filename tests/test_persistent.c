@@ -397,15 +397,15 @@ test_descriptors_bounded(void **state)
 static void
 reconnect(bool persistent)
 {
-	struct message_ring ring = { .order = 0, .port = 3, .gref = { 1 } };
+	struct message_connect c = { .abi = RING_ABI_X86_64, .nr_queues = 1,
+	    .persistent = persistent, .ring = { { .port = 3, .gref = { 1 } } } };
 	char why[WHY_MAX];
 
 	queue_disconnect(&q);
 	memset(ring_pages, 0, sizeof(ring_pages));
 	*req_event = *rsp_event = 1;
 	rsp_cons = 0;
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_X86_64, persistent,
-	    RESUME_NO, why), 0);
+	assert_int_equal(queue_connect(&q, &c, RESUME_NO, why), 0);
 }
 
 /* It finds nothing of the last one's. */

@@ -179,13 +179,13 @@ test_flush_with_data(void **state)
 	put(BLKIF_OP_WRITE, 100, 1, 100);
 	run();
 	assert_int_equal(*rsp_prod, 3);
-	assert_int_equal(page.queue[0].failed, 0);
+	assert_int_equal(page.header.failed, 0);
 	/* Nor does a bad grant say anything of the storage. */
 	granted[100] = 0;
 	put(BLKIF_OP_FLUSH_DISKCACHE, 8, 1, 100);
 	run();
 	assert_int_equal(*rsp_prod, 4);
-	assert_int_equal(page.queue[0].failed, 0);
+	assert_int_equal(page.header.failed, 0);
 }
 
 /* Nothing that came before a barrier is done after it, nor the other way. */
@@ -241,7 +241,7 @@ test_barrier_fails(void **state)
 	run();
 	assert_int_equal(got(0), BLKIF_RSP_ERROR);
 	assert_int_equal(got(1), BLKIF_RSP_ERROR);
-	assert_int_equal(page.queue[0].failed, 1);
+	assert_int_equal(page.header.failed, 1);
 }
 
 static void
@@ -472,28 +472,56 @@ test_storm(void **state)
 	assert_false(q.masked);
 }
 
+/*
+ * What has been armed stays so until a request is taken: answers that came
+ * meanwhile change nothing, and whoever then spins wants no event.
+ */
+static void
+test_disarm(void **state)
+{
+	(void)state;
+	hold = true;
+	put(BLKIF_OP_READ, 0, 1, 100);
+	run();
+	assert_false(queue_arm(&q));
+	assert_int_equal(*req_event, 2);
+	hold = false;
+	run();
+	assert_int_equal(got(0), BLKIF_RSP_OKAY);
+	queue_disarm(&q);
+	assert_int_equal(*req_event, 1);
+	/* Nothing is armed any more, so nothing is written there. */
+	assert_false(queue_arm(&q));
+	assert_int_equal(*req_event, 2);
+	put(BLKIF_OP_READ, 0, 1, 100);
+	put(BLKIF_OP_READ, 0, 1, 100);
+	run();
+	queue_disarm(&q);
+	assert_int_equal(*req_event, 2);
+	assert_int_equal(got(1), BLKIF_RSP_OKAY);
+}
+
 /* What a connect cannot have leaves nothing behind. */
 static void
 test_connect_fails(void **state)
 {
-	struct message_ring ring = { .order = 0, .gref = { 0 }, .port = 3 };
+	struct message_connect c = { .nr_queues = 1,
+	    .ring = { { .port = 3 } } };
 	char why[WHY_MAX] = "";
 
 	(void)state;
 	queue_disconnect(&q);
-	assert_true(queue_connect(&q, &ring, RING_ABI_NATIVE, false, RESUME_NO,
-	    why) < 0);
+	assert_true(queue_connect(&q, &c, RESUME_NO, why) < 0);
 	assert_non_null(strstr(why, "map the ring"));
-	ring.gref[0] = 1;
-	ring.port = 0;
-	assert_true(queue_connect(&q, &ring, RING_ABI_NATIVE, false, RESUME_NO,
-	    why) < 0);
+	c.ring[0].gref[0] = 1;
+	c.ring[0].port = 0;
+	assert_true(queue_connect(&q, &c, RESUME_NO, why) < 0);
 	assert_non_null(strstr(why, "event channel"));
 	assert_int_equal(maps, 0);
 	*req_prod = 500;
-	ring.port = 3;
-	assert_int_equal(queue_connect(&q, &ring, RING_ABI_NATIVE, false,
-	    RESUME_NO, why), -EPROTO);
+	c.ring[0].port = 3;
+	assert_int_equal(queue_connect(&q, &c, RESUME_NO, why),
+	    -EPROTO);
 	assert_int_equal(maps, 0);
 }
 
@@ -520,6 +548,7 @@ main(void)
 		T(test_draining),
 		T(test_arm),
 		T(test_storm),
+		T(test_disarm),
 		T(test_connect_fails),
 	};
 

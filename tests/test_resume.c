@@ -43,8 +43,7 @@ die(bool submitted)
 	free(q.reqs);
 	free(q.descriptors);
 	free(q.grant.seg);
-	q.arena.nr_used = 0;
-	arena_fini(&q.arena);
+	arena_fini(&arena);
 	memset(&q, 0, sizeof(q));
 	maps = 0;
 }
@@ -54,18 +53,22 @@ succeed(enum resume_mode resume, unsigned ring_order)
 {
 	struct disk_spec spec = { .memory = 1 << 20, .merge = 1 << 20,
 	    .segments = 256 };
-	struct message_ring ring = { .order = ring_order, .port = 3 };
+	struct message_connect c = { .abi = RING_ABI_X86_64, .nr_queues = 1,
+	    .ring = { { .order = ring_order, .port = 3 } } };
 	char why[WHY_MAX];
 	int i, rc;
 
 	page.queue[0].stop_at = STEP_NONE;
 	for (i = 0; i < (int)RING_MAX_PAGES; i++)
-		ring.gref[i] = 1 + i;
-	assert_int_equal(queue_open(&q, &image, 7, &spec, &page.queue[0], why),
-	    0);
-	rc = queue_connect(&q, &ring, RING_ABI_X86_64, false, resume, why);
-	if (rc < 0)
+		c.ring[0].gref[i] = 1 + i;
+	assert_int_equal(arena_init(&arena, spec.memory), 0);
+	assert_int_equal(queue_open(&q, &image, 7, &spec, &arena, &page, 0,
+	    why), 0);
+	rc = queue_connect(&q, &c, resume, why);
+	if (rc < 0) {
 		queue_close(&q);
+		arena_fini(&arena);
+	}
 	return rc;
 }
 
@@ -121,6 +124,7 @@ die_at(enum page_step at, unsigned nth, bool submitted)
 	    page.queue[0].stats.reqs_answered);
 	queue_disconnect(&q);
 	queue_close(&q);
+	arena_fini(&arena);
 	return died;
 }
 

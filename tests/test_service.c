@@ -550,6 +550,39 @@ test_reading_is_bounded(void **state)
 	xenstore_close(&s);
 }
 
+/* The rings of a guest with three queues, and whether they are still those. */
+static void
+test_queues(void **state)
+{
+	struct rig *r = *state;
+	char dir[160], value[16];
+	unsigned i;
+
+	ask_ok(r, ATTACH_B("null,queues=4,iothreads=2:ok"));
+	await_state(r, by_hand(XVDB), 2);
+	assert_node(r, by_hand(XVDB), "multi-queue-max-queues", "4");
+	node_write(r, fe_dir(XVDB), "multi-queue-num-queues", "3");
+	for (i = 0; i < 3; i++) {
+		snprintf(dir, sizeof(dir), "%s/queue-%u", fe_dir(XVDB), i);
+		snprintf(value, sizeof(value), "%u", 20 + i);
+		node_write(r, dir, "ring-ref", value);
+		node_write(r, dir, "event-channel", value);
+	}
+	fe_state(r, XVDB, 3);
+	await_state(r, by_hand(XVDB), 4);
+	fe_state(r, XVDB, 4);
+	assert_int_equal(told(r, XVDB, "port=20 queues=3"), 1);
+	restart(r, SIGKILL);
+	/* Another ring in one of them is noticed, as with one queue. */
+	fe_state(r, XVDB, 3);
+	state_stays(r, by_hand(XVDB), 4);
+	assert_int_equal(told(r, XVDB, "DISCONNECT"), 0);
+	node_write(r, dir, "event-channel", "30");
+	fe_state(r, XVDB, 4);
+	await_told(r, XVDB, "CONNECT abi", 2);
+	assert_int_equal(told(r, XVDB, "DISCONNECT"), 1);
+}
+
 int
 main(void)
 {
@@ -557,7 +590,7 @@ main(void)
 		RIG_TEST(test_restart),
 		RIG_TEST(test_stopped_while_asked),
 		RIG_TEST(test_supervisor_killed), RIG_TEST(test_both_killed),
-		RIG_TEST(test_found_changed),
+		RIG_TEST(test_found_changed), RIG_TEST(test_queues),
 		RIG_TEST(test_found_useless),
 		RIG_TEST(test_found_with_another_image),
 		RIG_TEST(test_other_kinds_are_left_alone),

@@ -24,7 +24,7 @@
 	.format = "raw", .path = "/x", .cache = CACHE_NONE,		\
 	.poll_us = POLL_AUTO, .merge = 1 * MIB, .memory = 8 * MIB,	\
 	.ring_order = 4, .segments = 256, .readonly = false, .discard = true, \
-	.persistent = true
+	.persistent = true, .iothreads = 1, .queues = 1
 
 /* ... where memory is too small for persistent grants. */
 #define SMALL DEFAULTS, .persistent = false
@@ -53,6 +53,15 @@ static const struct {
 	{ "raw,io=native:/x",           { DEFAULTS } },
 	{ "raw,iothreads=1:/x",         { DEFAULTS } },
 	{ "raw,queues=1:/x",            { DEFAULTS } },
+	{ "raw,queues=8:/x",            { DEFAULTS, .queues = 8 } },
+	{ "raw,iothreads=4:/x",         { DEFAULTS, .iothreads = 4,
+	                                  .queues = 4 } },
+	{ "raw,iothreads=4,queues=4:/x", { DEFAULTS, .iothreads = 4,
+	                                  .queues = 4 } },
+	{ "raw,queues=8,iothreads=3:/x", { DEFAULTS, .iothreads = 3,
+	                                  .queues = 8 } },
+	{ "raw,iothreads=16,memory=16M:/x", { DEFAULTS, .iothreads = 16,
+	                                  .queues = 16, .memory = 16 * MIB } },
 	{ "raw,poll=off:/x",            { DEFAULTS, .poll_us = 0 } },
 	{ "raw,poll=auto:/x",           { DEFAULTS } },
 	{ "raw,poll=0:/x",              { DEFAULTS, .poll_us = 0 } },
@@ -93,6 +102,14 @@ static const struct {
 	{ "raw,on-error=stop-enospc:/x", { DEFAULTS,
 	                                  .on_error = ON_ERROR_STOP_ENOSPC } },
 	{ "raw,profile=default:/x",     { DEFAULTS } },
+	{ "raw,profile=high-performance:/x", { DEFAULTS, .iothreads = 4,
+	                                  .queues = 4 } },
+	{ "raw,profile=high-performance,iothreads=8:/x", { DEFAULTS,
+	                                  .iothreads = 8, .queues = 8 } },
+	{ "raw,queues=2,profile=high-performance:/x", { DEFAULTS,
+	                                  .iothreads = 2, .queues = 2 } },
+	{ "raw,queues=8,profile=high-performance:/x", { DEFAULTS,
+	                                  .iothreads = 4, .queues = 8 } },
 	{ "raw,profile=economy:/x",     { DEFAULTS, .poll_us = 0 } },
 	{ "raw,profile=economy,poll=auto:/x", { DEFAULTS } },
 	{ "raw,poll=7,profile=economy:/x", { DEFAULTS, .poll_us = 7 } },
@@ -148,6 +165,20 @@ static const struct {
 	{ "raw,memory=1532K,segments=11:/x", { SMALL, .segments = 11,
 	                                  .memory = 1532 * KIB } },
 
+	/* A queue has its share only. */
+	{ "raw,queues=16:/x",           { DEFAULTS, .queues = 16,
+	                                  .segments = 128,
+	                                  .merge = 512 * KIB } },
+	{ "raw,iothreads=9:/x",         { DEFAULTS, .iothreads = 9,
+	                                  .queues = 9, .segments = 227,
+	                                  .merge = 908 * KIB } },
+	{ "raw,queues=16,segments=128,merge=512K:/x", { DEFAULTS,
+	                                  .queues = 16, .segments = 128,
+	                                  .merge = 512 * KIB } },
+	{ "raw,queues=16,memory=704K:/x", { SMALL, .queues = 16,
+	                                  .memory = 704 * KIB, .segments = 11,
+	                                  .merge = 44 * KIB } },
+
 	{ "qcow2:/x",                   { DEFAULTS, .format = "qcow2" } },
 	{ "qcow2,cache=directsync,discard=ignore,readonly=on:/a:b,c",
 	  { DEFAULTS, .format = "qcow2", .path = "/a:b,c", .discard = false,
@@ -158,7 +189,8 @@ static const struct {
 	  "discard=ignore,on-error=report,profile=default:p",
 	  { .format = "null", .path = "p", .cache = CACHE_DIRECTSYNC,
 	    .poll_us = 7, .merge = 8 * KIB, .memory = 128 * KIB,
-	    .ring_order = 2, .segments = 11, .readonly = true } },
+	    .ring_order = 2, .segments = 11, .readonly = true,
+	    .iothreads = 1, .queues = 1 } },
 };
 
 /* Each of the words must stand in the refusal. */
@@ -218,15 +250,28 @@ static const struct {
 	  { "cache=nones", "not known", "none, directsync" } },
 	{ "raw,io=io_uring:/x", { "io=io_uring", "not built yet", "native" } },
 	{ "raw,io=aio:/x", { "io=aio", "not known", "native" } },
-	{ "raw,iothreads=0:/x", { "iothreads=0", "out of range", "use 1" } },
-	{ "raw,iothreads=2:/x", { "iothreads=2", "not built yet", "use 1" } },
-	{ "raw,iothreads=16:/x", { "iothreads=16", "not built yet", "use 1" } },
-	{ "raw,iothreads=17:/x", { "iothreads=17", "out of range", "use 1" } },
-	{ "raw,iothreads=1K:/x", { "iothreads=1K", "not a number", "use 1" } },
-	{ "raw,queues=0:/x", { "queues=0", "out of range", "use 1" } },
-	{ "raw,queues=2:/x", { "queues=2", "not built yet", "use 1" } },
-	{ "raw,queues=16:/x", { "queues=16", "not built yet", "use 1" } },
-	{ "raw,queues=17:/x", { "queues=17", "out of range", "use 1" } },
+	{ "raw,iothreads=0:/x", { "iothreads=0", "out of range", "1 to 16" } },
+	{ "raw,iothreads=17:/x",
+	  { "iothreads=17", "out of range", "1 to 16" } },
+	{ "raw,iothreads=1K:/x",
+	  { "iothreads=1K", "not a number", "1 to 16" } },
+	{ "raw,iothreads=257:/x", { "iothreads=257", "out of range" } },
+	{ "raw,queues=0:/x", { "queues=0", "out of range", "1 to 16" } },
+	{ "raw,queues=17:/x", { "queues=17", "out of range", "1 to 16" } },
+	{ "raw,queues=257:/x", { "queues=257", "out of range" } },
+	{ "raw,queues=2,iothreads=4:/x",
+	  { "queues=2", "iothreads=4", "raise queues or lower iothreads" } },
+	{ "raw,iothreads=2,queues=1:/x", { "queues=1", "iothreads=2" } },
+	{ "raw,queues=16,segments=129:/x",
+	  { "segments=129", "memory=8388608", "queues=16",
+	    "lower segments or raise memory" } },
+	{ "raw,iothreads=16,merge=513K:/x",
+	  { "merge=525312", "memory=8388608", "queues=16",
+	    "lower merge or raise memory" } },
+	{ "raw,queues=2,memory=64K:/x",
+	  { "memory=65536", "queues=2", "raise memory to 90112" } },
+	{ "raw,queues=16,memory=700K:/x",
+	  { "memory=716800", "queues=16", "raise memory to 720896" } },
 	{ "raw,poll=on:/x", { "poll=on", "microseconds", "off or 0" } },
 	{ "raw,poll=:/x", { "poll=", "microseconds" } },
 	{ "raw,poll=-1:/x", { "poll=-1", "not a number" } },
@@ -288,8 +333,6 @@ static const struct {
 	{ "raw,readonly:/x", { "readonly", "not option=value" } },
 	{ "raw,on-error=ignore:/x",
 	  { "on-error=ignore", "not known", "report" } },
-	{ "raw,profile=high-performance:/x",
-	  { "profile=high-performance", "not built yet", "default" } },
 	{ "raw,profile=fast:/x", { "profile=fast", "not known", "default" } },
 };
 
@@ -315,6 +358,10 @@ differs(const struct disk_spec *a, const struct disk_spec *b)
 		return "ring-order";
 	if (a->segments != b->segments)
 		return "segments";
+	if (a->iothreads != b->iothreads)
+		return "iothreads";
+	if (a->queues != b->queues)
+		return "queues";
 	if (a->on_error != b->on_error)
 		return "on-error";
 	if (a->discard != b->discard)

@@ -145,13 +145,19 @@ directory_read(const struct frontend_reader *r, const char *name, char *buf,
 
 #define DIRECTORY(...) { { directory_read }, { __VA_ARGS__ } }
 
+/* What is offered: all that is tested here, a single page, grant copy only. */
+static const struct frontend_offer all = { 4, 4, true };
+static const struct frontend_offer one = { 0, 4, true };
+static const struct frontend_offer copy = { 4, 4, false };
+
 static void
 good(const struct directory *d, unsigned max_order, struct message_connect *c)
 {
+	const struct frontend_offer offer = { max_order, 4, true };
 	char why[WHY_MAX];
 	struct message m;
 
-	assert_int_equal(frontend_read(&d->r, max_order, true, c, why), 0);
+	assert_int_equal(frontend_read(&d->r, &offer, c, why), 0);
 	/* The disk process agrees. */
 	message_init(&m, MSG_CONNECT);
 	m.u.connect = *c;
@@ -165,7 +171,7 @@ bad(const struct directory *d, const char *node, const char *word)
 	struct message_connect c;
 	char why[WHY_MAX] = "";
 
-	assert_true(frontend_read(&d->r, 4, true, &c, why) < 0);
+	assert_true(frontend_read(&d->r, &all, &c, why) < 0);
 	assert_non_null(strstr(why, node));
 	assert_non_null(strstr(why, word));
 	assert_null(strchr(why, '\n'));
@@ -212,9 +218,9 @@ test_persistent(void **state)
 	assert_int_equal(c.persistent, 0);
 	bad(&junk, "feature-persistent", "\"2\"");
 	/* Not offered: whatever the guest says of it. */
-	assert_int_equal(frontend_read(&yes.r, 0, false, &c, why), 0);
+	assert_int_equal(frontend_read(&yes.r, &copy, &c, why), 0);
 	assert_int_equal(c.persistent, 0);
-	assert_int_equal(frontend_read(&junk.r, 0, false, &c, why), 0);
+	assert_int_equal(frontend_read(&junk.r, &copy, &c, why), 0);
 }
 
 static void
@@ -284,7 +290,7 @@ test_hostile_rings(void **state)
 	    "ring-ref=1", "event-channel=9");
 	const struct directory hole = DIRECTORY("ring-page-order=1",
 	    "ring-ref0=1", "ring-ref=2", "event-channel=9");
-	const struct directory queues2 = DIRECTORY("multi-queue-num-queues=2",
+	const struct directory queues5 = DIRECTORY("multi-queue-num-queues=5",
 	    "ring-ref=1", "event-channel=9");
 	const struct directory queues0 = DIRECTORY("multi-queue-num-queues=0",
 	    "ring-ref=1", "event-channel=9");
@@ -310,7 +316,7 @@ test_hostile_rings(void **state)
 	bad(&pages0, "num-ring-pages", "\"0\"");
 	bad(&pages32, "num-ring-pages", "\"32\"");
 	bad(&hole, "ring-ref1", "no ");
-	bad(&queues2, "multi-queue-num-queues", "from 1 to 1");
+	bad(&queues5, "multi-queue-num-queues", "from 1 to 4");
 	bad(&queues0, "multi-queue-num-queues", "\"0\"");
 	bad(&abi, "protocol", "arm65-abi");
 	bad(&abi_empty, "protocol", "\"\"");
@@ -327,9 +333,92 @@ test_order_offered(void **state)
 	char why[WHY_MAX];
 
 	(void)state;
-	assert_true(frontend_read(&d.r, 0, true, &c, why) < 0);
+	assert_true(frontend_read(&d.r, &one, &c, why) < 0);
 	assert_non_null(strstr(why, "ring-page-order"));
 	good(&d, 1, &c);
+}
+
+/* Each queue has its ring and its port; what else lies about does not count. */
+static void
+test_queues(void **state)
+{
+	const struct directory three = DIRECTORY("multi-queue-num-queues=3",
+	    "protocol=x86_32-abi", "ring-ref=77", "event-channel=78",
+	    "queue-0/ring-ref=20", "queue-0/event-channel=21",
+	    "queue-1/ring-ref=22", "queue-1/event-channel=23",
+	    "queue-2/ring-ref=24", "queue-2/event-channel=25",
+	    "queue-3/ring-ref=24", "queue-3/event-channel=25");
+	const struct directory orders = DIRECTORY("multi-queue-num-queues=2",
+	    "ring-page-order=1",
+	    "queue-0/ring-ref0=20", "queue-0/ring-ref1=21",
+	    "queue-0/event-channel=21", "queue-1/ring-ref0=22",
+	    "queue-1/ring-ref1=23", "queue-1/event-channel=20");
+	const struct directory stale = DIRECTORY("ring-ref=77",
+	    "event-channel=78", "queue-0/ring-ref=20",
+	    "queue-0/event-channel=21");
+	struct message_connect c, other;
+
+	(void)state;
+	good(&three, 4, &c);
+	assert_int_equal(c.nr_queues, 3);
+	assert_int_equal(c.abi, RING_ABI_X86_32);
+	assert_int_equal(c.ring[0].gref[0], 20);
+	assert_int_equal(c.ring[2].gref[0], 24);
+	assert_int_equal(c.ring[1].port, 23);
+	other = c;
+	assert_true(frontend_same(&c, &other));
+	other.ring[2].port++;
+	assert_false(frontend_same(&c, &other));
+	other = c, other.nr_queues = 2;
+	assert_false(frontend_same(&c, &other));
+
+	good(&orders, 1, &c);
+	assert_int_equal(c.nr_queues, 2);
+	assert_int_equal(c.ring[1].order, 1);
+	assert_int_equal(c.ring[1].gref[1], 23);
+	good(&stale, 4, &c);
+	assert_int_equal(c.nr_queues, 1);
+	assert_int_equal(c.ring[0].port, 78);
+}
+
+static void
+test_hostile_queues(void **state)
+{
+	const struct directory top = DIRECTORY("multi-queue-num-queues=2",
+	    "ring-ref=20", "event-channel=21");
+	const struct directory hole = DIRECTORY("multi-queue-num-queues=3",
+	    "queue-0/ring-ref=20", "queue-0/event-channel=21",
+	    "queue-2/ring-ref=24", "queue-2/event-channel=25");
+	const struct directory portless = DIRECTORY("multi-queue-num-queues=2",
+	    "queue-0/ring-ref=20", "queue-0/event-channel=21",
+	    "queue-1/ring-ref=22");
+	const struct directory port0 = DIRECTORY("multi-queue-num-queues=2",
+	    "queue-0/ring-ref=20", "queue-0/event-channel=21",
+	    "queue-1/ring-ref=22", "queue-1/event-channel=0");
+	const struct directory same_page = DIRECTORY(
+	    "multi-queue-num-queues=2", "ring-page-order=1",
+	    "queue-0/ring-ref0=20", "queue-0/ring-ref1=21",
+	    "queue-0/event-channel=21", "queue-1/ring-ref0=22",
+	    "queue-1/ring-ref1=21", "queue-1/event-channel=23");
+	const struct directory same_ring = DIRECTORY("ring-page-order=1",
+	    "ring-ref0=20", "ring-ref1=20", "event-channel=21");
+	const struct directory same_port = DIRECTORY(
+	    "multi-queue-num-queues=3",
+	    "queue-0/ring-ref=20", "queue-0/event-channel=21",
+	    "queue-1/ring-ref=22", "queue-1/event-channel=23",
+	    "queue-2/ring-ref=24", "queue-2/event-channel=21");
+	const struct directory many = DIRECTORY(
+	    "multi-queue-num-queues=4294967295");
+
+	(void)state;
+	bad(&top, "queue-0/ring-ref", "no ");
+	bad(&hole, "queue-1/ring-ref", "no ");
+	bad(&portless, "queue-1/event-channel", "no ");
+	bad(&port0, "queue-1/event-channel", "\"0\"");
+	bad(&same_page, "ring-ref 21", "two pages");
+	bad(&same_ring, "ring-ref 20", "two pages");
+	bad(&same_port, "event-channel 21", "queues 0 and 2");
+	bad(&many, "multi-queue-num-queues", "from 1 to 4");
 }
 
 static int
@@ -348,7 +437,7 @@ test_store_fails(void **state)
 	char why[WHY_MAX] = "";
 
 	(void)state;
-	assert_int_equal(frontend_read(&r, 4, true, &c, why), -EIO);
+	assert_int_equal(frontend_read(&r, &all, &c, why), -EIO);
 	assert_true(why[0] != '\0');
 }
 
@@ -459,6 +548,8 @@ main(void)
 		cmocka_unit_test(test_ring_names),
 		cmocka_unit_test(test_hostile_rings),
 		cmocka_unit_test(test_order_offered),
+		cmocka_unit_test(test_queues),
+		cmocka_unit_test(test_hostile_queues),
 		cmocka_unit_test(test_store_fails),
 		cmocka_unit_test(test_same_ring),
 		cmocka_unit_test(test_vdev),

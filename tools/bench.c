@@ -400,12 +400,16 @@ unused_new(const struct disk_spec *spec)
 
 	if (spec_parse("null:1M", &usual, why) < 0)
 		return a;
-	if (spec->memory < usual.merge)
-		usual.merge = spec->memory;
+	if (spec->memory / spec->queues < usual.merge)
+		usual.merge = spec->merge;	/* it had to give way */
 	if (spec->merge != usual.merge)
 		json_array_append_new(a, json_string("merge"));
 	if (spec->memory != usual.memory)
 		json_array_append_new(a, json_string("memory"));
+	if (spec->queues != usual.queues)
+		json_array_append_new(a, json_string("queues"));
+	if (spec->iothreads != usual.iothreads)
+		json_array_append_new(a, json_string("iothreads"));
 	if (spec->ring_order != usual.ring_order)
 		json_array_append_new(a, json_string("ring-order"));
 	if (spec->on_error != usual.on_error)

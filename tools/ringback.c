@@ -577,6 +577,7 @@ static const struct column {
 	{ "FRONTEND", "frontend-state" },
 	{ "SIZE",     "size" },
 	{ "MODE",     "readonly" },
+	{ "QUEUES",   "queues" },
 	{ "PID",      "pid" },
 	{ "SPEC",     "spec" },
 };
@@ -758,7 +759,9 @@ show_stats(const struct call *c, const json_t *answer)
 	print_count(s, "publications", "publishes");
 	print_count(s, "connections", "connects");
 
-	printf("\nqueue\n");
+	printf("\nqueues\n");
+	print_count(s, "offered", "queues-offered");
+	print_count(s, "in use", "queues");
 	print_ratio(s, "rounds", "rounds", "reqs-answered", "rounds",
 	    "requests per round");
 	print_count(s, "polls with work", "polls");

@@ -7,6 +7,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static void
+look_at(const struct message_connect *c)
+{
+	uint32_t i;
+
+	if (c->nr_queues < 1 || c->nr_queues > MAX_QUEUES)
+		abort();
+	for (i = 0; i < c->nr_queues; i++)
+		if (c->ring[i].order > RING_MAX_ORDER)
+			abort();
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -32,10 +44,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (strnlen(m.why, sizeof(m.why)) == sizeof(m.why))
 		abort();
-	if (m.type == MSG_CONNECT && (m.u.connect.nr_queues < 1 ||
-	    m.u.connect.nr_queues > MAX_QUEUES ||
-	    m.u.connect.ring[0].order > RING_MAX_ORDER))
-		abort();
+	if (m.type == MSG_CONNECT)
+		look_at(&m.u.connect);
 	if (m.type == MSG_OPEN && strnlen(m.u.open.spec, SPEC_MAX) == SPEC_MAX)
 		abort();
 	return 0;

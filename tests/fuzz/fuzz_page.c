@@ -18,7 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct message_open opened = {
 	.domid = 7, .devid = 51712, .uuid = "1-2-3", .backend = "backend/x",
 };
-#define REDO 8192u
+static const struct page_shape shape = {
+	.image_dev = 5, .image_ino = 6, .nr_queues = 3, .redo_bytes = 8192,
+};
 
 static char path[64];
 static struct page *page;
@@ -35,7 +37,7 @@ make_file(void)
 {
 	snprintf(path, sizeof(path), "/dev/shm/ringback-fuzz-%d",
 	    (int)getpid());
-	if (page_create(path, &opened, 5, 6, REDO, &page) != 0 ||
+	if (page_create(path, &opened, &shape, &page) != 0 ||
 	    atexit(remove_file) != 0)
 		abort();
 }
@@ -43,25 +45,43 @@ make_file(void)
 static void
 refill(void)
 {
-	struct message_connect c = { .nr_queues = 1 };
+	struct message_connect c = { .nr_queues = 2 };
 
-	memset(page->queue, 0, sizeof(page->queue));
+	memset(page->queue, 0, shape.nr_queues * sizeof(page->queue[0]));
 	page_connect(page, &c, 1);
 	page->header.connected = 1;
+}
+
+static uint64_t
+sum_of(const struct page *seen, const struct page_shape *found)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < found->nr_queues; i++)
+		sum += seen->queue[i].stats.reqs_taken +
+		    seen->queue[i].slot[RING_MAX_SLOTS - 1].index;
+	return sum;
 }
 
 static void
 look(void)
 {
-	struct message_connect c = { .nr_queues = 1 };
+	struct message_connect c = { .nr_queues = 2 };
+	struct page_shape found;
 	const struct page *seen;
 	const char *what;
 	struct page *mine;
 	int rc;
 
-	if (page_open(path, &seen) == 0)
-		page_close(seen, 0);
-	rc = page_takeover(path, &opened, 5, 6, REDO, 1, &mine, &what);
+	if (page_open(path, &seen, &found) == 0) {
+		/* What is mapped is there, whatever the header says. */
+		if (found.nr_queues != shape.nr_queues)
+			abort();
+		sum_of(seen, &found);
+		page_close(seen, &found);
+	}
+	rc = page_takeover(path, &opened, &shape, 1, &mine, &what);
 	if (rc == 0) {
 		/* Only what is really ours is taken over. */
 		if (mine->header.domid != 7 || mine->header.image_ino != 6 ||
@@ -69,8 +89,8 @@ look(void)
 		    strcmp(mine->header.uuid, "1-2-3") != 0)
 			abort();
 		page_same_connection(mine, &c);
-		memset(page_redo(mine, REDO), 1, REDO);
-		page_close(mine, REDO);
+		memset(page_redo(mine, &shape), 1, shape.redo_bytes);
+		page_close(mine, &shape);
 	} else if (rc != -ESTALE || what == NULL) {
 		abort();
 	}

@@ -53,9 +53,11 @@ check_frontend(const uint8_t *data, size_t size)
 	unsigned order;
 
 	for (order = 0; order <= RING_MAX_ORDER; order++) {
+		const struct frontend_offer offer = { order, 1 + 3 * order,
+		    true };
+
 		message_init(&m, MSG_CONNECT);
-		if (frontend_read(&in.reader, order, true, &m.u.connect,
-		    why) < 0) {
+		if (frontend_read(&in.reader, &offer, &m.u.connect, why) < 0) {
 			if (memchr(why, '\0', sizeof(why)) == NULL ||
 			    why[0] == '\0')
 				abort();
@@ -63,7 +65,8 @@ check_frontend(const uint8_t *data, size_t size)
 		}
 		/* What is sent on is what the disk process will take. */
 		if (message_check(&m, sizeof(m)) != 0 ||
-		    m.u.connect.ring[0].order > order)
+		    m.u.connect.ring[0].order > order ||
+		    m.u.connect.nr_queues > offer.max_queues)
 			abort();
 	}
 }

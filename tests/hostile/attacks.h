@@ -24,6 +24,11 @@ struct attack {
 /* References that a backend must not get anything through; the fifth is one. */
 void	bad_grants(struct enemy *, uint32_t ref[NR_BAD]);
 
+/* A read of one page. */
+void	ask_read(struct enemy *, uint32_t ref, uint64_t sector, int status);
+/* n of them, answered: the ring lives. */
+int	honest_reads(struct enemy *, unsigned n);
+
 /* A second processor of the guest, which calls flip() without a pause. */
 struct flipper {
 	pthread_t	 thread;
@@ -81,6 +86,16 @@ int	attack_data_changes(struct enemy *);
 int	attack_map_faults(struct enemy *);
 int	attack_mapped_in_flight(struct enemy *);
 int	attack_dies_mapped(struct enemy *);
+
+/* queues.c: rings beside each other */
+int	attack_queue_counts(struct enemy *);
+int	attack_queue_nodes(struct enemy *);
+int	attack_queue_breaks(struct enemy *);
+int	attack_queue_stuffed(struct enemy *);
+int	attack_queue_hangs(struct enemy *);
+int	attack_queues_share(struct enemy *);
+int	attack_queues_as_data(struct enemy *);
+int	attack_queues_come_and_go(struct enemy *);
 
 /* life.c: events, xenstore, coming and going */
 int	attack_event_storm(struct enemy *);

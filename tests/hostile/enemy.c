@@ -118,6 +118,7 @@ enemy_new(struct enemy *e, const char *spec)
 	char	dir[64], words[512], name[32];
 	int	rc;
 
+	enemy_use(e, 0);
 	snprintf(dir, sizeof(dir), "/local/domain/%u", e->domid);
 	snprintf(name, sizeof(name), "hostile-%u", e->domid);
 	snprintf(e->front_dir, sizeof(e->front_dir), "%s/device/vbd/%u", dir,
@@ -145,11 +146,14 @@ enemy_new(struct enemy *e, const char *spec)
 static void
 enemy_free(struct enemy *e)
 {
-	char	dir[64];
+	char		dir[64];
+	unsigned	i;
 
-	if (e->ring && e->port != NULL)
-		loopguest_port_close(e->port);
-	e->port = NULL;
+	for (i = 0; i < MAX_QUEUES_TRIED; i++) {
+		if (e->queue[i].port != NULL)
+			loopguest_port_close(e->queue[i].port);
+		e->queue[i].port = NULL;
+	}
 	e->ring = false;
 	snprintf(dir, sizeof(dir), "/local/domain/%u", e->domid);
 	loopguest_release(e->guest, e->xs);
@@ -214,7 +218,7 @@ enemy_detach(struct enemy *e)
 volatile uint32_t *
 enemy_words(struct enemy *e)
 {
-	return (volatile uint32_t *)(void *)e->front.shared;
+	return (volatile uint32_t *)(void *)e->q->front.shared;
 }
 
 static int
@@ -226,40 +230,82 @@ write_number(struct enemy *e, const char *node, uint32_t n)
 	return enemy_write(e, node, value);
 }
 
-int
-enemy_ring(struct enemy *e, enum front_abi abi, unsigned order)
+void
+enemy_use(struct enemy *e, unsigned queue)
 {
-	char		node[32];
-	unsigned	i, n = 1u << order;
+	e->q = &e->queue[queue];
+}
+
+static int
+open_queue(struct enemy *e, struct enemy_queue *q)
+{
+	unsigned	i;
 	int		rc;
 
-	e->abi = abi;
-	e->order = order;
-	memset(e->id, 0, sizeof(e->id));
-	e->nr_ids = e->answered = 0;
-	e->lost = false;
-	front_init(&e->front, loopguest_page(e->guest, 0), order, abi);
-	for (i = 0; i < n; i++) {
-		rc = loopguest_grant(e->guest, i, 0, false, &e->ring_ref[i]);
+	memset(q, 0, sizeof(*q));
+	q->page = (unsigned)(q - e->queue) << FRONT_MAX_ORDER;
+	front_init(&q->front, loopguest_page(e->guest, q->page), e->order,
+	    e->abi);
+	for (i = 0; i < 1u << e->order; i++) {
+		rc = loopguest_grant(e->guest, q->page + i, 0, false,
+		    &q->ring_ref[i]);
 		if (rc < 0)
 			return fail("grant the ring: %s", strerror(-rc));
 	}
-	rc = loopguest_port_open(e->guest, 0, &e->port);
-	if (rc < 0)
-		return fail("open a port: %s", strerror(-rc));
-	e->ring = true;
-	if (e->persistent && enemy_write(e, "feature-persistent", "1") < 0)
+	rc = loopguest_port_open(e->guest, 0, &q->port);
+	return rc < 0 ? fail("open a port: %s", strerror(-rc)) : 0;
+}
+
+static int
+write_queue(struct enemy *e, const struct enemy_queue *q, const char *prefix)
+{
+	char		node[64];
+	unsigned	i;
+
+	snprintf(node, sizeof(node), "%sring-ref", prefix);
+	if (enemy_remove(e, node) < 0)
 		return -1;
-	if (enemy_remove(e, "ring-ref") < 0 ||
-	    write_number(e, "ring-page-order", order) < 0 ||
-	    write_number(e, "event-channel",
-	    loopguest_port_number(e->port)) < 0)
+	snprintf(node, sizeof(node), "%sevent-channel", prefix);
+	if (write_number(e, node, loopguest_port_number(q->port)) < 0)
 		return -1;
-	for (i = 0; i < n; i++) {
-		snprintf(node, sizeof(node), "ring-ref%u", i);
-		if (write_number(e, node, e->ring_ref[i]) < 0)
+	for (i = 0; i < 1u << e->order; i++) {
+		snprintf(node, sizeof(node), "%sring-ref%u", prefix, i);
+		if (write_number(e, node, q->ring_ref[i]) < 0)
 			return -1;
 	}
+	return 0;
+}
+
+static int
+open_queues(struct enemy *e)
+{
+	char		prefix[32] = "";
+	unsigned	i;
+
+	if (e->nr_queues == 1 ? enemy_remove(e, "multi-queue-num-queues") < 0 :
+	    write_number(e, "multi-queue-num-queues", e->nr_queues) < 0)
+		return -1;
+	e->ring = true;
+	for (i = 0; i < e->nr_queues; i++) {
+		if (e->nr_queues > 1)
+			snprintf(prefix, sizeof(prefix), "queue-%u/", i);
+		if (open_queue(e, &e->queue[i]) < 0 ||
+		    write_queue(e, &e->queue[i], prefix) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int
+enemy_ring(struct enemy *e, enum front_abi abi, unsigned order)
+{
+	e->abi = abi;
+	e->order = order;
+	enemy_use(e, e->nr_queues - 1);
+	if (open_queues(e) < 0 ||
+	    write_number(e, "ring-page-order", order) < 0 || (e->persistent &&
+	    enemy_write(e, "feature-persistent", "1") < 0))
+		return -1;
 	return front_abi_protocol(abi) == NULL ?
 	    enemy_remove(e, "protocol") :
 	    enemy_write(e, "protocol", front_abi_protocol(abi));
@@ -275,22 +321,36 @@ enemy_connect(struct enemy *e, enum front_abi abi, unsigned order)
 	return enemy_state(e, XenbusStateConnected);
 }
 
-int
-enemy_drop_ring(struct enemy *e)
+static int
+drop_queue(struct enemy *e, struct enemy_queue *q)
 {
 	unsigned	i;
 	int		rc, bad = 0;
 
-	if (loopguest_port_bound(e->port))
+	if (loopguest_port_bound(q->port))
 		bad = fail("the backend has not closed its end of the port");
-	loopguest_port_close(e->port);
-	e->port = NULL;
+	loopguest_port_close(q->port);
+	q->port = NULL;
 	for (i = 0; i < 1u << e->order; i++) {
-		rc = loopguest_ungrant(e->guest, e->ring_ref[i]);
+		rc = loopguest_ungrant(e->guest, q->ring_ref[i]);
 		if (rc == -EBUSY) {
 			bad = fail("page %u of the ring is still mapped", i);
-			loopguest_revoke(e->guest, e->ring_ref[i]);
+			loopguest_revoke(e->guest, q->ring_ref[i]);
 		}
+	}
+	return bad;
+}
+
+int
+enemy_drop_ring(struct enemy *e)
+{
+	unsigned	i;
+	int		bad = 0;
+
+	for (i = 0; i < MAX_QUEUES_TRIED; i++) {
+		if (e->queue[i].port != NULL && drop_queue(e,
+		    &e->queue[i]) < 0)
+			bad = -1;
 	}
 	e->ring = false;
 	return bad;
@@ -299,11 +359,18 @@ enemy_drop_ring(struct enemy *e)
 static bool
 ring_held(struct enemy *e)
 {
-	bool		held = loopguest_port_bound(e->port);
-	unsigned	i;
+	const struct enemy_queue	*q;
+	bool				 held = false;
+	unsigned			 i;
 
-	for (i = 0; i < 1u << e->order; i++)
-		held |= loopguest_grant_mapped(e->guest, e->ring_ref[i]) > 0;
+	for (q = e->queue; q < e->queue + MAX_QUEUES_TRIED; q++) {
+		if (q->port == NULL)
+			continue;
+		held |= loopguest_port_bound(q->port);
+		for (i = 0; i < 1u << e->order; i++)
+			held |= loopguest_grant_mapped(e->guest,
+			    q->ring_ref[i]) > 0;
+	}
 	return held;
 }
 
@@ -400,26 +467,26 @@ enemy_ungrant(struct enemy *e, uint32_t ref)
 void
 enemy_push(struct enemy *e)
 {
-	if (front_push(&e->front) || e->eager)
-		loopguest_port_notify(e->port);
+	if (front_push(&e->q->front) || e->eager)
+		loopguest_port_notify(e->q->port);
 }
 
 void
 enemy_ask(struct enemy *e, struct front_request *req, int status)
 {
 	/* A full ring is answered first; no attack asks that much. */
-	if (front_room(&e->front) == 0)
+	if (front_room(&e->q->front) == 0)
 		enemy_collect(e);
-	if (e->nr_ids == MAX_IDS)
-		e->lost = true;
-	if (e->lost)
+	if (e->q->nr_ids == MAX_IDS)
+		e->q->lost = true;
+	if (e->q->lost)
 		return;
-	req->id = e->nr_ids;
-	e->id[e->nr_ids].op = req->op == BLKIF_OP_INDIRECT ? req->inner :
+	req->id = e->q->nr_ids;
+	e->q->id[e->q->nr_ids].op = req->op == BLKIF_OP_INDIRECT ? req->inner :
 	    req->op;
-	e->id[e->nr_ids].status = (int16_t)status;
-	e->nr_ids++;
-	front_put(&e->front, req);
+	e->q->id[e->q->nr_ids].status = (int16_t)status;
+	e->q->nr_ids++;
+	front_put(&e->q->front, req);
 }
 
 static int
@@ -427,21 +494,21 @@ judge(struct enemy *e, const struct front_response *rsp)
 {
 	unsigned	n = (unsigned)rsp->id;
 
-	if (rsp->id >= e->nr_ids || e->id[n].seen)
+	if (rsp->id >= e->q->nr_ids || e->q->id[n].seen)
 		return fail("an answer to %llu, which nobody asked or which "
 		    "was answered already", (unsigned long long)rsp->id);
-	e->id[n].seen = 1;
-	e->id[n].got = rsp->status;
-	e->answered++;
-	if (rsp->op != e->id[n].op)
+	e->q->id[n].seen = 1;
+	e->q->id[n].got = rsp->status;
+	e->q->answered++;
+	if (rsp->op != e->q->id[n].op)
 		return fail("request %u was operation %u, its answer is %u", n,
-		    e->id[n].op, rsp->op);
+		    e->q->id[n].op, rsp->op);
 	if (rsp->padded)
 		return fail("the padding of answer %u is not zero", n);
-	if (e->id[n].status == ANY ? rsp->status != BLKIF_RSP_OKAY &&
-	    rsp->status != BLKIF_RSP_ERROR : rsp->status != e->id[n].status)
+	if (e->q->id[n].status == ANY ? rsp->status != BLKIF_RSP_OKAY &&
+	    rsp->status != BLKIF_RSP_ERROR : rsp->status != e->q->id[n].status)
 		return fail("request %u (operation %u) was answered with %d, "
-		    "not %d", n, rsp->op, rsp->status, e->id[n].status);
+		    "not %d", n, rsp->op, rsp->status, e->q->id[n].status);
 	return 0;
 }
 
@@ -456,28 +523,28 @@ collect(struct enemy *e)
 	struct front_response	rsp;
 	int			n;
 
-	while (e->answered < e->nr_ids) {
-		n = front_take(&e->front, &rsp);
+	while (e->q->answered < e->q->nr_ids) {
+		n = front_take(&e->q->front, &rsp);
 		if (n < 0)
 			return fail("more answers than questions");
 		if (n > 0 && judge(e, &rsp) < 0)
 			return -1;
 		if (n == 0 && now_ms() > until)
 			return fail("%u of %u requests were not answered",
-			    e->nr_ids - e->answered, e->nr_ids);
+			    e->q->nr_ids - e->q->answered, e->q->nr_ids);
 		if (n == 0)
 			usleep(100);
 	}
-	return front_answered(&e->front) ? fail("an answer too many") : 0;
+	return front_answered(&e->q->front) ? fail("an answer too many") : 0;
 }
 
 int
 enemy_collect(struct enemy *e)
 {
 	/* One failure is told once, and waited for once. */
-	if (!e->lost) {
+	if (!e->q->lost) {
 		enemy_push(e);
-		e->lost = collect(e) < 0;
+		e->q->lost = collect(e) < 0;
 	}
-	return e->lost ? -1 : 0;
+	return e->q->lost ? -1 : 0;
 }

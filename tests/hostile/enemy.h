@@ -28,9 +28,10 @@
 #include "tests/loopxen/guest.h"
 
 #define DEVID		51712u		/* xvda */
-#define PAGES		2048u		/* of the domain; the ring is first */
+#define PAGES		2048u		/* of the domain; rings are first */
 #define DATA_PAGE	64u		/* where data pages may begin */
 #define MAX_IDS		80000u		/* requests of one connection */
+#define MAX_QUEUES_TRIED 4u
 #define ANY		(-100)		/* OKAY or ERROR, as it may be */
 #define WAIT_S		20		/* for what must happen */
 #define CALM_MS		50		/* what lasts so long is no passage */
@@ -52,29 +53,35 @@ struct usage {
 	unsigned long ticks;		/* of CPU, 100 per second */
 };
 
-struct enemy {
-	unsigned domid;
-	struct loopguest *guest;
-	struct xs_handle *xs;
-	char	 front_dir[96], back_dir[96];
-
-	/* The ring, once enemy_ring() has made one. */
-	bool	 ring;
-	bool	 eager;			/* send events that nobody wants */
-	bool	 persistent;		/* say that grants are */
-	enum front_abi abi;
-	unsigned order;
+/* One ring, and what was asked on it. */
+struct enemy_queue {
+	unsigned page;			/* the first of its ring */
 	struct front front;
 	uint32_t ring_ref[1u << FRONT_MAX_ORDER];
 	struct loopguest_port *port;
-
-	/* What was asked on it. */
 	unsigned nr_ids, answered;
 	bool	 lost;			/* its answers were wrong */
 	struct {
 		uint8_t	 op, seen;
 		int16_t	 status, got;
 	} id[MAX_IDS];
+};
+
+struct enemy {
+	unsigned domid;
+	struct loopguest *guest;
+	struct xs_handle *xs;
+	char	 front_dir[96], back_dir[96];
+
+	/* The rings, once enemy_ring() has made them. */
+	bool	 ring;
+	bool	 eager;			/* send events that nobody wants */
+	bool	 persistent;		/* say that grants are */
+	enum front_abi abi;
+	unsigned order;
+	unsigned nr_queues;		/* to be made; the last is used */
+	struct enemy_queue queue[MAX_QUEUES_TRIED];
+	struct enemy_queue *q;		/* the one that all of this is about */
 };
 
 /* Tell what went wrong, with the name of the attack; always -1. */
@@ -107,13 +114,16 @@ int	enemy_given_up(struct enemy *, const char *why);
 
 /* ---- the ring ----------------------------------------------------------- */
 
-/* Grant a ring, open a port, write the nodes; the state stays. */
+/* Go on with that queue. */
+void	enemy_use(struct enemy *, unsigned queue);
+
+/* Grant the rings, open ports, write the nodes; the state stays. */
 int	enemy_ring(struct enemy *, enum front_abi, unsigned order);
 /* ... and 3, the backend's 4, 4. */
 int	enemy_connect(struct enemy *, enum front_abi, unsigned order);
 /* 5, 5, 6, 6; nothing of the ring is kept; then 1, and the backend's 2. */
 int	enemy_disconnect(struct enemy *);
-/* Take port and grants back; nobody may have them any more. */
+/* Take ports and grants back; nobody may have them any more. */
 int	enemy_drop_ring(struct enemy *);
 /* Closed, and until the backend has done with every state before it. */
 int	enemy_settle(struct enemy *);

@@ -382,7 +382,7 @@ attack_descriptors_as_data(struct enemy *e)
 		/* Now they are what the image, random, says. */
 		ask(e, BLKIF_OP_READ, MOST, 0, ref, ERROR);
 		enemy_ask(e, &s.beside, OKAY);
-		ask(e, BLKIF_OP_READ, MOST, 0, e->ring_ref[0], ERROR);
+		ask(e, BLKIF_OP_READ, MOST, 0, e->q->ring_ref[0], ERROR);
 		ask(e, BLKIF_OP_READ, 12, 0, s.good, OKAY);
 		if (enemy_collect(e) < 0 || enemy_disconnect(e) < 0)
 			return -1;

@@ -79,7 +79,7 @@ storm(struct enemy *e, const char *what)
 	if (usage_get(pid, &before) < 0)
 		return -1;
 	for (; now_ms() < until; n++)
-		loopguest_port_notify(e->port);
+		loopguest_port_notify(e->q->port);
 	loopguest_counters(e->guest, &last);
 	if (usage_get(pid, &after) < 0)
 		return -1;
@@ -107,7 +107,7 @@ attack_storm_when_broken(struct enemy *e)
 	if (enemy_connect(e, FRONT_X86_64, 0) < 0)
 		return -1;
 	enemy_words(e)[0] = 1000000;
-	loopguest_port_notify(e->port);
+	loopguest_port_notify(e->q->port);
 	return enemy_given_up(e, "producer index") < 0 ? -1 :
 	    storm(e, "events to a broken ring");
 }
@@ -123,13 +123,13 @@ attack_port_closed(struct enemy *e)
 	loopguest_delay_copy(e->guest, 100);
 	ask_one(e, BLKIF_OP_READ, ref, 0, BLKIF_RSP_OKAY);
 	enemy_push(e);
-	loopguest_port_close(e->port);
+	loopguest_port_close(e->q->port);
 	if (enemy_collect(e) < 0)
 		return -1;
 	loopguest_delay_copy(e->guest, 0);
-	loopguest_revoke(e->guest, e->ring_ref[0]);
+	loopguest_revoke(e->guest, e->q->ring_ref[0]);
 	enemy_ungrant(e, ref);
-	if (loopguest_port_open(e->guest, 0, &e->port) < 0)
+	if (loopguest_port_open(e->guest, 0, &e->q->port) < 0)
 		return fail("open a port");
 	/* It disconnects all the same. */
 	return enemy_disconnect(e) < 0 ? -1 : honest(e);
@@ -476,7 +476,7 @@ attack_ring_nodes(struct enemy *e)
 	if (enemy_connect(e, FRONT_X86_64, 0) < 0 ||
 	    loopguest_grant(e->guest, 1, 0, false, &ref) < 0)
 		return -1;
-	snprintf(good, sizeof(good), "%u", e->ring_ref[0]);
+	snprintf(good, sizeof(good), "%u", e->q->ring_ref[0]);
 	snprintf(other, sizeof(other), "%u", ref);
 	while (now_ms() < until) {
 		n++;
@@ -535,7 +535,7 @@ attack_broken_reconnects(struct enemy *e)
 		if (enemy_connect(e, FRONT_X86_64, 0) < 0)
 			return fail("connect %u", i);
 		enemy_words(e)[0] = 1000000;
-		loopguest_port_notify(e->port);
+		loopguest_port_notify(e->q->port);
 		if (enemy_await(e, XenbusStateClosing) < 0 ||
 		    enemy_recover(e) < 0)
 			return fail("connect %u", i);
@@ -599,7 +599,7 @@ attack_slow_copies(struct enemy *e)
 		    (unsigned long)took);
 	loopguest_delay_copy(e->guest, 0);
 	/* And the disk itself goes on when it can. */
-	while (!front_answered(&e->front) && now_ms() - began < delay)
+	while (!front_answered(&e->q->front) && now_ms() - began < delay)
 		sleep_ms(10);
 	if (enemy_collect(e) < 0)
 		return -1;
@@ -678,7 +678,7 @@ attack_unseen(struct enemy *e)
 	while (daemon_answers() && now_ms() < until)
 		sleep_ms(5);
 	enemy_words(e)[0] = 1000000;
-	loopguest_port_notify(e->port);
+	loopguest_port_notify(e->q->port);
 	sleep_ms(50);
 	rc = start_daemon();
 	return rc < 0 ? -1 : enemy_given_up(e, "producer index");

@@ -36,6 +36,8 @@
 #define WRITES	NULL, true, false
 #define MAPPED	"raw,grants=persistent:%s", false, false
 #define MAPPED_WRITES	"raw,grants=persistent:%s", true, false
+#define QUEUES	"raw,iothreads=2,queues=4:%s", false, false
+#define MAPPED_TWO	"raw,iothreads=2,grants=persistent:%s", true, false
 
 static const struct attack attacks[] = {
 	{ "a producer far ahead", SAME, attack_far_ahead },
@@ -122,6 +124,34 @@ static const struct attack attacks[] = {
 	{ "the ring as a data page, persistent", MAPPED, attack_ring_as_data },
 	{ "floods, persistent", "raw,memory=64k,grants=persistent:%s", true,
 	    false, attack_floods },
+	{ "every number of queues", QUEUES, attack_queue_counts },
+	{ "queues that are not there, or twice", QUEUES, attack_queue_nodes },
+	{ "one of four queues breaks", QUEUES, attack_queue_breaks },
+	{ "one of four queues breaks, a thread each", "raw,iothreads=4:%s",
+	    false, false, attack_queue_breaks },
+	{ "one of two queues is stuffed", "raw,queues=2,memory=128k:%s",
+	    false, false, attack_queue_stuffed },
+	{ "what one of two queues asked for hangs",
+	    "fault,queues=2,memory=128k:from=1,op=write,delay-ms=700:raw:%s",
+	    true, false, attack_queue_hangs },
+	{ "the same grants in two queues", MAPPED_TWO, attack_queues_share },
+	{ "each other's rings as data pages", QUEUES, attack_queues_as_data },
+	{ "queues that come and go", QUEUES, attack_queues_come_and_go },
+	{ "every bad field, on the last of four queues", QUEUES,
+	    attack_fields },
+	{ "requests that change, on the last of four queues", QUEUES,
+	    attack_flipping },
+	{ "an event storm on the last of four queues", QUEUES,
+	    attack_event_storm },
+	{ "floods of two queues, with little memory",
+	    "raw,iothreads=2,memory=128k,merge=0:%s", true, false,
+	    attack_floods },
+	{ "descriptors that change, persistent, on the second queue",
+	    MAPPED_TWO, attack_descriptors_change },
+	{ "grants taken back while mapped, on the second queue", MAPPED_TWO,
+	    attack_mapped_revoked },
+	{ "a domain with four queues that dies in flight",
+	    "raw,iothreads=4:%s", true, true, attack_dies_in_flight },
 	{ "a domain that dies in flight", NULL, true, true,
 	    attack_dies_in_flight },
 };
@@ -143,9 +173,10 @@ watcher_main(void *arg)
 {
 	struct watcher		*w = arg;
 	const struct page	*page;
+	struct page_shape	 shape;
 	uint64_t		 last = 0, n, at = now_ms(), now;
 
-	if (page_open(world.other_page, &page) < 0) {
+	if (page_open(world.other_page, &page, &shape) < 0) {
 		w->failed = true;
 		return NULL;
 	}
@@ -162,7 +193,7 @@ watcher_main(void *arg)
 		}
 		sleep_ms(5);
 	}
-	page_close(page, 0);
+	page_close(page, &shape);
 	return NULL;
 }
 
@@ -198,6 +229,17 @@ compare(const struct before *b, const struct attack *a)
 	return rc;
 }
 
+/* As many queues as are offered; an attack begins with the last of them. */
+static unsigned
+count_queues(const char *spec)
+{
+	const char	*at = strstr(spec, "queues=");
+
+	if (at == NULL)
+		at = strstr(spec, "iothreads=");
+	return at == NULL ? 1 : (unsigned)atoi(strchr(at, '=') + 1);
+}
+
 static int
 attack(struct enemy *e, const struct attack *a, bool detach)
 {
@@ -211,6 +253,7 @@ attack(struct enemy *e, const struct attack *a, bool detach)
 	    world.image);
 #pragma GCC diagnostic pop
 	e->persistent = strstr(spec, "grants=persistent") != NULL;
+	e->nr_queues = count_queues(spec);
 	rc = enemy_new(e, spec);
 	if (rc == 0)
 		rc = a->run(e);

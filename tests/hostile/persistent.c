@@ -54,7 +54,7 @@ segments_copied(struct enemy *e)
 static int
 mapped_at_most(struct enemy *e, uint64_t n)
 {
-	uint64_t	now = mapped_now(e) - (1u << e->order);
+	uint64_t	now = mapped_now(e) - (e->nr_queues << e->order);
 
 	return now <= n ? 0 : fail("%lu pages are mapped, not %lu",
 	    (unsigned long)now, (unsigned long)n);

@@ -11,8 +11,7 @@ enum { REQ_PROD, REQ_EVENT, RSP_PROD, RSP_EVENT };
 
 #define BROKEN	"producer index"	/* what the daemon calls it */
 
-/* An honest read of one page; it shows that the ring lives. */
-static void
+void
 ask_read(struct enemy *e, uint32_t ref, uint64_t sector, int status)
 {
 	struct front_request	req = { .op = BLKIF_OP_READ, .nr_segments = 1,
@@ -23,7 +22,7 @@ ask_read(struct enemy *e, uint32_t ref, uint64_t sector, int status)
 	enemy_ask(e, &req, status);
 }
 
-static int
+int
 honest_reads(struct enemy *e, unsigned n)
 {
 	uint32_t	ref = enemy_grant(e, 0, false);
@@ -55,14 +54,14 @@ produce(struct enemy *e, enum front_abi abi, unsigned order, uint32_t step)
 	w = enemy_words(e);
 	answers = w[RSP_PROD];
 	w[REQ_PROD] += step;
-	loopguest_port_notify(e->port);
+	loopguest_port_notify(e->q->port);
 	if (enemy_given_up(e, BROKEN) < 0)
 		return -1;
 	if (w[RSP_PROD] != answers)
 		return fail("a broken ring was answered");
 	/* Not even when its producer makes sense again. */
 	w[REQ_PROD] = answers + 1;
-	loopguest_port_notify(e->port);
+	loopguest_port_notify(e->q->port);
 	sleep_ms(20);
 	if (w[RSP_PROD] != answers)
 		return fail("a broken ring was served again");
@@ -100,7 +99,7 @@ take_back(struct enemy *e)
 	enemy_push(e);
 	sleep_ms(100);
 	enemy_words(e)[REQ_PROD] -= 2;
-	loopguest_port_notify(e->port);
+	loopguest_port_notify(e->q->port);
 	/* What was taken is answered all the same. */
 	if (enemy_given_up(e, BROKEN) < 0 || enemy_collect(e) < 0)
 		return -1;
@@ -144,7 +143,7 @@ attack_senseless_start(struct enemy *e)
 	w = enemy_words(e);
 	w[REQ_PROD] = w[RSP_PROD] = UINT32_MAX - 2;
 	w[RSP_EVENT] = UINT32_MAX - 1;
-	e->front.filled = e->front.published = e->front.rsp_cons =
+	e->q->front.filled = e->q->front.published = e->q->front.rsp_cons =
 	    UINT32_MAX - 2;
 	if (enemy_state(e, XenbusStateInitialised) < 0 ||
 	    enemy_await(e, XenbusStateConnected) < 0)
@@ -218,7 +217,7 @@ attack_broken_at_once(struct enemy *e)
 		/* It looks only when there is an event. */
 		until = now_ms() + WAIT_S * 1000;
 		while (rc == 0 && enemy_backend(e) != XenbusStateClosing) {
-			loopguest_port_notify(e->port);
+			loopguest_port_notify(e->q->port);
 			if (now_ms() > until)
 				rc = fail("the backend is in state %d",
 				    (int)enemy_backend(e));
@@ -267,7 +266,7 @@ attack_scribble(struct enemy *e)
 		until = now_ms() + (world.soak ? 20000 : 700);
 		for (taken = 0; now_ms() < until; taken += 64) {
 			w[REQ_PROD] = taken + 64;
-			loopguest_port_notify(e->port);
+			loopguest_port_notify(e->q->port);
 			/* rsp_prod is scribbled on as well: no use to look. */
 			sleep_ms(5);
 		}
@@ -275,7 +274,7 @@ attack_scribble(struct enemy *e)
 		/* The backend may be behind; then that was too much for it. */
 		sleep_ms(100);
 		w[REQ_PROD] = taken + 1000000;
-		loopguest_port_notify(e->port);
+		loopguest_port_notify(e->q->port);
 		rc = enemy_given_up(e, BROKEN);
 		if (rc < 0 || enemy_recover(e) < 0)
 			return -1;
@@ -296,7 +295,7 @@ attack_own_header(struct enemy *e)
 	for (i = 0; i < 200; i++) {
 		w[REQ_EVENT] = 0x12345678 * i;
 		w[RSP_EVENT] = 0x9e3779b9 * i;
-		w[RSP_PROD] = e->front.rsp_cons;
+		w[RSP_PROD] = e->q->front.rsp_cons;
 		/* Who spoils req_event has to send events unasked. */
 		e->eager = true;
 		if (honest_reads(e, 1 + i % 32) < 0)
@@ -305,12 +304,12 @@ attack_own_header(struct enemy *e)
 	/* A response index that claims what was not asked for. */
 	w[RSP_PROD] = 0xdeadbeef;
 	w[REQ_PROD]++;
-	loopguest_port_notify(e->port);
+	loopguest_port_notify(e->q->port);
 	for (i = 0; i < 2000 && w[RSP_PROD] == 0xdeadbeef; i++)
 		sleep_ms(1);
-	return w[RSP_PROD] == e->front.rsp_cons + 1 ? 0 :
+	return w[RSP_PROD] == e->q->front.rsp_cons + 1 ? 0 :
 	    fail("rsp_prod is %u, not %u", w[RSP_PROD],
-	    e->front.rsp_cons + 1);
+	    e->q->front.rsp_cons + 1);
 }
 
 /* ---- requests that change while they are read --------------------------- */
@@ -320,7 +319,7 @@ static void
 flip_request(struct enemy *e, uint32_t random)
 {
 	bool			  narrow = e->abi == FRONT_X86_32;
-	volatile uint8_t	 *slot = (volatile uint8_t *)e->front.shared +
+	volatile uint8_t	 *slot = (uint8_t *)e->q->front.shared +
 				     64 + (random >> 16 & 31) *
 				     (narrow ? 108 : 112);
 	volatile uint32_t	 *sector = (volatile uint32_t *)(volatile void
@@ -357,7 +356,7 @@ judge_flipped(struct enemy *e)
 	int			rc = 0;
 
 	while (n < 32 && rc == 0 && now_ms() < until) {
-		rc = front_take(&e->front, &rsp);
+		rc = front_take(&e->q->front, &rsp);
 		if (rc != 1)
 			continue;
 		rc = 0;
@@ -393,7 +392,7 @@ attack_flipping(struct enemy *e)
 		for (k = 0; k < rounds && rc == 0; k++) {
 			for (n = 0; n < 32; n++) {
 				req.id = n << 32;
-				front_put(&e->front, &req);
+				front_put(&e->q->front, &req);
 			}
 			enemy_push(e);
 			rc = judge_flipped(e);
@@ -434,7 +433,7 @@ attack_never_reads(struct enemy *e)
 		if ((int32_t)(n - goal) > 0)
 			n = goal;
 		w[REQ_PROD] = n;
-		loopguest_port_notify(e->port);
+		loopguest_port_notify(e->q->port);
 	}
 	while (w[RSP_PROD] != goal && now_ms() < until)
 		sleep_ms(1);
@@ -455,14 +454,14 @@ attack_ring_as_data(struct enemy *e)
 	for (i = 0; i < 4; i++) {
 		if (begin(e, i & 1 ? FRONT_X86_32 : FRONT_X86_64, 1) < 0)
 			return -1;
-		ask_read(e, e->ring_ref[1], 0, ANY);
-		ask_read(e, e->ring_ref[0], 0, ANY);
-		ask_read(e, e->ring_ref[0], 8, ANY);
+		ask_read(e, e->q->ring_ref[1], 0, ANY);
+		ask_read(e, e->q->ring_ref[0], 0, ANY);
+		ask_read(e, e->q->ring_ref[0], 8, ANY);
 		enemy_push(e);
 		/* The image is random: the producer is now far away. */
-		loopguest_port_notify(e->port);
+		loopguest_port_notify(e->q->port);
 		if (enemy_await(e, XenbusStateClosing) < 0) {
-			loopguest_port_notify(e->port);
+			loopguest_port_notify(e->q->port);
 			return -1;
 		}
 		if (enemy_recover(e) < 0)
@@ -471,31 +470,53 @@ attack_ring_as_data(struct enemy *e)
 	return 0;
 }
 
-/* Sixteen pages that are one. */
+/* Name each page of the ring by another reference. */
+static int
+name_pages(struct enemy *e, const uint32_t ref[16])
+{
+	char		node[16], value[16];
+	unsigned	i;
+
+	for (i = 0; i < 16; i++) {
+		snprintf(node, sizeof(node), "ring-ref%u", i);
+		snprintf(value, sizeof(value), "%u", ref[i]);
+		if (enemy_write(e, node, value) < 0)
+			return -1;
+	}
+	return enemy_state(e, XenbusStateInitialised);
+}
+
+/* Sixteen pages that are one, by the same name, then by sixteen names. */
 int
 attack_same_page_twice(struct enemy *e)
 {
 	volatile uint32_t	*w;
-	char			 node[16], value[16];
+	uint32_t		 ref[16];
 	unsigned		 i;
+	int			 rc;
 
 	if (enemy_ring(e, FRONT_X86_32, 4) < 0)
 		return -1;
-	snprintf(value, sizeof(value), "%u", e->ring_ref[0]);
-	for (i = 1; i < 16; i++) {
-		snprintf(node, sizeof(node), "ring-ref%u", i);
-		if (enemy_write(e, node, value) < 0)
-			return -1;
-	}
-	if (enemy_state(e, XenbusStateInitialised) < 0 ||
-	    enemy_await(e, XenbusStateConnected) < 0)
+	for (i = 0; i < 16; i++)
+		ref[i] = e->q->ring_ref[0];
+	if (name_pages(e, ref) < 0 || enemy_given_up(e, "ring-ref") < 0 ||
+	    enemy_recover(e) < 0 || enemy_ring(e, FRONT_X86_32, 4) < 0)
+		return -1;
+	for (i = 0; i < 16; i++)
+		if (loopguest_grant(e->guest, e->q->page, 0, false,
+		    &ref[i]) < 0)
+			return fail("grant it again");
+	if (name_pages(e, ref) < 0 || enemy_await(e, XenbusStateConnected) < 0)
 		return -1;
 	/* Answers overwrite questions, and the header that counts them. */
 	w = enemy_words(e);
 	w[REQ_PROD] = 512;
-	loopguest_port_notify(e->port);
+	loopguest_port_notify(e->q->port);
 	sleep_ms(100);
 	w[REQ_PROD] = 0x70000000;
-	loopguest_port_notify(e->port);
-	return enemy_given_up(e, BROKEN) < 0 ? -1 : enemy_recover(e);
+	loopguest_port_notify(e->q->port);
+	rc = enemy_given_up(e, BROKEN) < 0 ? -1 : enemy_recover(e);
+	for (i = 0; i < 16; i++)
+		enemy_ungrant(e, ref[i]);
+	return rc;
 }

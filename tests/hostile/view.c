@@ -80,15 +80,16 @@ pid_t
 enemy_process(struct enemy *e)
 {
 	const struct page	*page;
+	struct page_shape	 shape;
 	char			 path[256];
 	pid_t			 pid;
 
 	snprintf(path, sizeof(path), "%s/%u-%u.page", world.run_dir, e->domid,
 	    DEVID);
-	if (page_open(path, &page) < 0)
+	if (page_open(path, &page, &shape) < 0)
 		return 0;
 	pid = page->header.pid;
-	page_close(page, 0);
+	page_close(page, &shape);
 	return pid;
 }
 

@@ -60,11 +60,12 @@ cmd_list(struct command *c)
 		if (v->ready)
 			fprintf(c->out, "abi=%s ring-order=%u sectors=%" PRIu64
 			    " sector-size=%u readonly=%d flush=%d discard=%d "
-			    "segments=%u persistent=%d ",
-			    front_abi_name(v->q.opt.abi), v->q.opt.order,
+			    "segments=%u persistent=%d queues=%u ",
+			    front_abi_name(v->queues[0].opt.abi),
+			    v->queues[0].opt.order,
 			    v->sectors, v->sector_size, v->readonly, v->flush,
-			    v->discard, v->q.opt.segments,
-			    v->q.opt.persistent);
+			    v->discard, v->queues[0].opt.segments,
+			    v->queues[0].opt.persistent, v->nr_queues);
 		fprintf(c->out, "busy=%d error=%s\n", v->busy,
 		    v->error[0] != '\0' ? v->error : "-");
 	}

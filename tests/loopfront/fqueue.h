@@ -27,7 +27,7 @@
 #include "tests/loopxen/guest.h"
 
 #define FQUEUE_WHY	320
-#define FQUEUE_POOL	8192u		/* pages, at most */
+#define FQUEUE_POOL	8192u		/* pages, of all queues of a disk */
 
 struct fqueue_options {
 	enum front_abi abi;
@@ -36,6 +36,7 @@ struct fqueue_options {
 	bool	 check_padding;		/* padding of responses must be zero */
 	bool	 writable;		/* grant no page read-only */
 	bool	 persistent;		/* both sides said so */
+	unsigned pool;			/* pages for that, at most */
 };
 
 /* What a segment of a request is made of. */
@@ -93,7 +94,7 @@ fqueue_pool(const struct fqueue_options *opt)
 {
 	unsigned n = (32u << opt->order) * (opt->segments + 1);
 
-	return !opt->persistent ? 0 : n < FQUEUE_POOL ? n : FQUEUE_POOL;
+	return !opt->persistent ? 0 : n < opt->pool ? n : opt->pool;
 }
 
 /* How many pages of the domain a queue needs: ring, descriptors, pool. */

@@ -1,66 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* See job.h. */
+/* See job.h.  The work itself is done by lanes (lane.h), one for each queue. */
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include <xen/io/blkif.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "tests/loopfront/job.h"
-
-#define PAGE_SECTORS	(LOOPGUEST_PAGE_SIZE / FRONT_SECTOR)
-#define NS		1000000000u
-
-/* One guest I/O, from the moment it is chosen until it is answered. */
-struct gio {
-	STAILQ_ENTRY(gio) link;		/* of idle, or of filled */
-	bool	 active;
-	enum job_dir dir;
-	uint8_t	 op;
-	int	 status;		/* BLKIF_RSP_*, the worst so far */
-	uint64_t sector;
-	unsigned sectors;
-	unsigned put;			/* sectors on the ring already */
-	unsigned pending;		/* requests not answered */
-	bool	 all_put;
-	unsigned page;			/* of its buffer */
-	uint64_t start, pushed, ready_at;
-	uint32_t *floor;		/* for verify, per sector */
-};
-STAILQ_HEAD(gio_list, gio);
+#include "tests/loopfront/lane.h"
 
 struct job {
 	struct vbd *v;
-	struct fqueue *q;
 	const struct options *o;
 	struct job_result *r;
-	FILE	*out;
-
-	struct gio *gios;
-	uint32_t *floors;
-	struct gio_list idle;		/* the next to become ready first */
-	struct gio_list filled;		/* all put, not published */
-	struct gio *current;		/* partly on the ring */
-	unsigned active;
-
-	uint64_t base, blocks;		/* the area: sectors, I/Os */
-	uint64_t next_block, random;
-	uint64_t left;			/* guest I/Os to start */
-	unsigned writes;		/* since the last flush */
-	uint64_t now, begun, end;	/* end 0: none */
-	uint64_t last_answer, next_progress;
-	bool	 event;			/* one came: look at the ring */
-	bool	 stopping;
+	struct lane *lanes;
+	unsigned nr;
+	atomic_bool failed;
+	uint64_t blocks;		/* I/Os in the area */
 };
 
 static int fail(struct job *, int, const char *, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The first thing that went wrong is the one that is told. */
 static int
 fail(struct job *j, int rc, const char *fmt, ...)
 {
@@ -72,527 +35,10 @@ fail(struct job *j, int rc, const char *fmt, ...)
 		va_end(ap);
 		j->r->error = rc;
 	}
-	j->stopping = true;
 	return rc;
 }
 
-static uint64_t
-random_next(struct job *j)
-{
-	uint64_t	x = j->random += 0x9e3779b97f4a7c15u;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
-/* ---- what comes back ---------------------------------------------------- */
-
-static char *
-buffer_at(const struct job *j, const struct gio *io, unsigned sector)
-{
-	return (char *)loopguest_page(j->v->dom->guest, io->page) +
-	    (size_t)(j->o->misalign + sector) * FRONT_SECTOR;
-}
-
-static void
-check_data(struct job *j, const struct gio *io, const struct shadow *s)
-{
-	unsigned	at = (unsigned)s->cookie;
-	char		why[VERIFY_WHY];
-
-	if (io->dir == DIR_WRITE) {
-		verify_acked(j->v->verify, s->sector, s->sectors);
-	} else if (io->dir == DIR_READ && verify_check(j->v->verify,
-	    s->sector, s->sectors, io->floor + at, buffer_at(j, io, at),
-	    why) < 0) {
-		fail(j, -EILSEQ, "wrong data: %s", why);
-	} else if (io->dir == DIR_READ) {
-		j->r->verified += s->sectors;
-	}
-}
-
-static void
-count(struct job *j, const struct gio *io)
-{
-	struct job_count	*c = &j->r->dir[io->dir];
-	static const int	 wanted[] = { BLKIF_RSP_OKAY, BLKIF_RSP_ERROR,
-	    BLKIF_RSP_EOPNOTSUPP };
-
-	if (io->status != wanted[j->o->expect])
-		j->r->unexpected++;
-	if (io->status == BLKIF_RSP_ERROR)
-		j->r->failed++;
-	if (io->status == BLKIF_RSP_EOPNOTSUPP)
-		j->r->unsupported++;
-	if (io->status != BLKIF_RSP_OKAY)
-		return;
-	c->ios++;
-	c->bytes += (uint64_t)io->sectors * FRONT_SECTOR;
-	hist_add(&c->slat, io->pushed - io->start);
-	hist_add(&c->clat, j->now - io->pushed);
-	hist_add(&c->lat, j->now - io->start);
-}
-
-static void
-answered(struct fqueue *q, const struct shadow *s, int status, void *arg)
-{
-	struct job	*j = arg;
-	struct gio	*io = s->owner;
-
-	(void)q;
-	if (status != BLKIF_RSP_OKAY)
-		io->status = status;
-	else if (j->o->verify)
-		check_data(j, io, s);
-	if (--io->pending > 0 || !io->all_put)
-		return;
-	count(j, io);
-	io->active = false;
-	io->ready_at = j->now + (uint64_t)j->o->think_us * 1000;
-	j->active--;
-	STAILQ_INSERT_TAIL(&j->idle, io, link);
-}
-
-/* ---- what goes out ------------------------------------------------------ */
-
-static bool
-may_start(const struct job *j)
-{
-	return !j->stopping && j->left > 0 &&
-	    (j->end == 0 || j->now < j->end);
-}
-
-static bool
-random_positions(const struct job *j)
-{
-	return j->o->rw == RW_RANDREAD || j->o->rw == RW_RANDWRITE ||
-	    j->o->rw == RW_RANDRW || j->o->rw == RW_RANDTRIM;
-}
-
-static enum job_dir
-choose_dir(struct job *j)
-{
-	if (j->o->op != OPTIONS_NO_OP)
-		return DIR_OTHER;
-	if (j->o->flush_every > 0 && j->writes >= j->o->flush_every)
-		return DIR_FLUSH;
-	switch (j->o->rw) {
-	case RW_READ:
-	case RW_RANDREAD:
-		return DIR_READ;
-	case RW_WRITE:
-	case RW_RANDWRITE:
-		return DIR_WRITE;
-	case RW_TRIM:
-	case RW_RANDTRIM:
-		return DIR_TRIM;
-	default:
-		return random_next(j) % 100 < j->o->mix ? DIR_READ : DIR_WRITE;
-	}
-}
-
-/*
- * Two writes of the same sectors in flight: nobody knows who wins.  A discard
- * is alone with its sectors: see verify_discard().
- */
-static bool
-collides(const struct job *j, const struct gio *new)
-{
-	const struct gio	*io;
-	unsigned		 i;
-
-	if (!j->o->verify || new->dir == DIR_READ)
-		return false;
-	for (i = 0; i < j->o->depth; i++) {
-		io = &j->gios[i];
-		if (io->active && io->dir != DIR_FLUSH &&
-		    io->sector == new->sector &&
-		    (io->dir != DIR_READ || new->dir == DIR_TRIM))
-			return true;
-	}
-	return false;
-}
-
-/* False: every place tried is being written; later, then. */
-static bool
-choose_place(struct job *j, struct gio *io)
-{
-	unsigned	sectors = (unsigned)(j->o->bs / FRONT_SECTOR), tries;
-	uint64_t	block;
-
-	io->sectors = io->dir == DIR_FLUSH ? 0 : sectors;
-	if (io->dir == DIR_FLUSH) {
-		io->sector = 0;
-		return true;
-	}
-	for (tries = 0; tries < 16; tries++) {
-		block = random_positions(j) ? random_next(j) % j->blocks :
-		    j->next_block;
-		io->sector = j->base + block * sectors;
-		if (!collides(j, io))
-			break;
-		if (!random_positions(j))
-			return false;
-	}
-	if (!random_positions(j))
-		j->next_block = (j->next_block + 1) % j->blocks;
-	return tries < 16;
-}
-
-static void
-prepare_data(struct job *j, struct gio *io)
-{
-	if (io->dir == DIR_WRITE) {
-		verify_fill(j->v->verify, io->sector, io->sectors,
-		    buffer_at(j, io, 0));
-	} else if (io->dir == DIR_TRIM) {
-		verify_discard(j->v->verify, io->sector, io->sectors);
-	} else if (io->dir == DIR_READ) {
-		/* What the last I/O left here must not pass for an answer. */
-		memset(buffer_at(j, io, 0), 0xdb,
-		    (size_t)io->sectors * FRONT_SECTOR);
-		verify_before(j->v->verify, io->sector, io->sectors,
-		    io->floor);
-	}
-}
-
-/* The next guest I/O that may begin now, or NULL. */
-static struct gio *
-start_one(struct job *j)
-{
-	static const uint8_t	 ops[] = { BLKIF_OP_READ, BLKIF_OP_WRITE,
-	    BLKIF_OP_FLUSH_DISKCACHE, BLKIF_OP_DISCARD };
-	struct gio		*io = STAILQ_FIRST(&j->idle);
-
-	if (io == NULL || !may_start(j) || io->ready_at > j->now)
-		return NULL;
-	io->dir = choose_dir(j);
-	if (!choose_place(j, io))
-		return NULL;
-	STAILQ_REMOVE_HEAD(&j->idle, link);
-	io->op = io->dir == DIR_OTHER ? (uint8_t)j->o->op : ops[io->dir];
-	if (io->dir == DIR_WRITE)
-		j->writes++;
-	else if (io->dir == DIR_FLUSH)
-		j->writes = 0;
-	io->status = BLKIF_RSP_OKAY;
-	io->put = io->pending = 0;
-	io->all_put = false;
-	io->active = true;
-	io->start = j->now;
-	j->active++;
-	if (io->dir != DIR_FLUSH)
-		j->left--;
-	if (j->o->verify)
-		prepare_data(j, io);
-	return io;
-}
-
-/* Of a request: what is neither a read nor a write is never indirect. */
-static unsigned
-max_segments(const struct job *j, const struct gio *io)
-{
-	return io->op == BLKIF_OP_READ || io->op == BLKIF_OP_WRITE ||
-	    io->op == BLKIF_OP_INDIRECT ? j->q->opt.segments :
-	    FRONT_MAX_SEGMENTS;
-}
-
-/* Put the next request of a guest I/O on the ring. */
-static int
-put_one(struct job *j, struct gio *io)
-{
-	struct fqueue_segment	seg[FRONT_MAX_INDIRECT];
-	struct shadow		s = { .op = io->op, .owner = io };
-	unsigned		at, n, rest = io->sectors - io->put;
-	unsigned		max = max_segments(j, io);
-
-	s.sector = io->sector + io->put;
-	s.cookie = io->put;
-	if (io->op == BLKIF_OP_DISCARD) {
-		s.sectors = rest;
-		rest = 0;
-	}
-	while (rest > 0 && s.nr_segments < max) {
-		at = j->o->misalign + io->put + s.sectors;
-		n = PAGE_SECTORS - at % PAGE_SECTORS;
-		if (n > rest)
-			n = rest;
-		seg[s.nr_segments].page = io->page + at / PAGE_SECTORS;
-		seg[s.nr_segments].first = (uint8_t)(at % PAGE_SECTORS);
-		seg[s.nr_segments].last =
-		    (uint8_t)(at % PAGE_SECTORS + n - 1);
-		s.nr_segments++;
-		s.sectors += n;
-		rest -= n;
-	}
-	if (fqueue_put(j->q, &s, seg) < 0)
-		return fail(j, -EIO, "put a request on the ring: %s",
-		    j->q->broken ? j->q->why : "no grant reference is free");
-	io->put += s.sectors;
-	io->pending++;
-	io->all_put = rest == 0;
-	return 0;
-}
-
-static int
-publish(struct job *j)
-{
-	struct gio	*io;
-	uint64_t	 now;
-	int		 rc;
-
-	if (front_inflight(&j->q->front) == 0)
-		j->last_answer = j->now;
-	rc = fqueue_push(j->q);
-	if (rc < 0)
-		return fail(j, rc, "send an event: %s", strerror(-rc));
-	now = clock_ns();
-	while ((io = STAILQ_FIRST(&j->filled)) != NULL) {
-		STAILQ_REMOVE_HEAD(&j->filled, link);
-		io->pushed = now;
-	}
-	return 0;
-}
-
-/*
- * In batches: a full one is told, and what there is when nothing else can
- * come (nothing is in flight, or nothing will be started any more).
- */
-static int
-publish_if_due(struct job *j)
-{
-	uint32_t	n = front_unpublished(&j->q->front);
-
-	if (n == 0 || (j->o->batch > 0 && n < j->o->batch &&
-	    front_inflight(&j->q->front) > 0 &&
-	    (j->current != NULL || may_start(j))))
-		return 0;
-	return publish(j);
-}
-
-/* Fill the ring as far as it goes.  How many requests, or -errno. */
-static int
-issue(struct job *j)
-{
-	int	n = 0, rc;
-
-	for (;;) {
-		if (j->current == NULL)
-			j->current = start_one(j);
-		/* If no answer is to come, nothing will be given back. */
-		if (j->current == NULL || (fqueue_room(j->q) == 0 &&
-		    (front_inflight(&j->q->front) > 0 ||
-		    front_unpublished(&j->q->front) > 0)))
-			break;
-		rc = put_one(j, j->current);
-		if (rc < 0)
-			return rc;
-		n++;
-		if (j->current->all_put) {
-			STAILQ_INSERT_TAIL(&j->filled, j->current, link);
-			j->current = NULL;
-		}
-		if (j->o->batch > 0 &&
-		    front_unpublished(&j->q->front) >= j->o->batch &&
-		    (rc = publish(j)) < 0)
-			return rc;
-	}
-	rc = publish_if_due(j);
-	return rc < 0 ? rc : n;
-}
-
-/* ---- waiting ------------------------------------------------------------ */
-
-static uint64_t
-earlier(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-/* Until when nothing but an answer can make a difference. */
-static uint64_t
-wait_until(const struct job *j)
-{
-	uint64_t	until = UINT64_MAX;
-	struct gio	*io = STAILQ_FIRST(&j->idle);
-
-	if (j->active > 0)
-		until = j->last_answer + (uint64_t)(j->o->stall * NS);
-	if (io != NULL && may_start(j) && io->ready_at > j->now)
-		until = earlier(until, io->ready_at);
-	if (j->end != 0 && j->active == 0)
-		until = earlier(until, j->end);
-	if (j->next_progress != 0)
-		until = earlier(until, j->next_progress);
-	return until;
-}
-
-static bool
-event_came(struct job *j)
-{
-	const _Atomic uint32_t	*word = loopguest_port_word(j->q->port);
-
-	if (j->o->spin == SPIN_RING)
-		j->event = front_answered(&j->q->front);
-	else
-		j->event = (atomic_load_explicit(word, memory_order_acquire) &
-		    LOOPGUEST_PENDING) != 0 && loopguest_port_take(j->q->port);
-	return j->event;
-}
-
-/* The clock and the flag cost more than the look: rarely, then. */
-static void
-spin(struct job *j, uint64_t until)
-{
-	unsigned	i;
-
-	while (clock_ns() < until && !atomic_load(&j->v->stop)) {
-		for (i = 0; i < 32; i++) {
-			if (event_came(j))
-				return;
-			__builtin_ia32_pause();
-		}
-	}
-}
-
-static int
-sleep_until(struct job *j, uint64_t until)
-{
-	struct pollfd	fds[2] = {
-		{ .fd = loopguest_port_fd(j->q->port), .events = POLLIN },
-		{ .fd = j->v->kick, .events = POLLIN },
-	};
-	uint64_t	now = clock_ns();
-	struct timespec	ts;
-	int		rc;
-
-	if (until <= now)
-		return 0;
-	ts.tv_sec = (time_t)((until - now) / NS);
-	ts.tv_nsec = (long)((until - now) % NS);
-	rc = ppoll(fds, 2, until == UINT64_MAX ? NULL : &ts, NULL);
-	if (rc < 0 && errno != EINTR)
-		return fail(j, -errno, "wait for an event: %s",
-		    strerror(errno));
-	if (rc > 0 && (fds[0].revents & POLLIN)) {
-		j->event = true;
-		rc = loopguest_port_pending(j->q->port);
-		if (rc == 0)
-			rc = loopguest_port_unmask(j->q->port);
-		if (rc < 0 && rc != -EAGAIN)
-			return fail(j, rc, "take an event: %s",
-			    strerror(-rc));
-	}
-	return 0;
-}
-
-static int
-stalled(struct job *j)
-{
-	char	text[160];
-
-	front_describe(&j->q->front, text, sizeof(text));
-	return fail(j, -ETIMEDOUT, "no answer for %g s%s: %s", j->o->stall,
-	    front_answered(&j->q->front) ?
-	    " (there are responses, but no event came)" : "", text);
-}
-
-static int
-wait_for_answers(struct job *j)
-{
-	uint64_t	until = wait_until(j);
-
-	if (j->o->spin != SPIN_OFF)
-		spin(j, until);
-	else if (sleep_until(j, until) < 0)
-		return -EIO;
-	return 0;
-}
-
-/* ---- the loop ----------------------------------------------------------- */
-
-/*
- * As Linux's interrupt handler: take all there is, ask for an event at the next
- * one, and look again.  Between events the ring is not looked at, so that a
- * backend that forgets one is found out.  Who spins on the ring asks for none.
- */
-static int
-take_answers(struct job *j)
-{
-	int	n = 0, rc;
-
-	j->event = false;
-	do {
-		rc = fqueue_reap(j->q, answered, j);
-		if (rc < 0)
-			return fail(j, rc, "%s", j->q->why);
-		n += rc;
-	} while (j->o->spin != SPIN_RING && front_arm(&j->q->front));
-	if (n > 0)
-		j->last_answer = j->now;
-	return n;
-}
-
-static void
-progress(struct job *j)
-{
-	const struct job_count	*d = j->r->dir;
-	double			 seconds, part;
-	uint64_t		 ios = d[DIR_READ].ios + d[DIR_WRITE].ios;
-
-	if (j->next_progress == 0 || j->now < j->next_progress)
-		return;
-	j->next_progress = j->now + (uint64_t)(j->o->progress * NS);
-	seconds = (double)(j->now - j->begun) / NS;
-	part = j->o->time > 0 ? seconds / j->o->time :
-	    (double)ios / (double)(ios + j->active + j->left);
-	fprintf(j->out, "progress %3.0f %%  %8.1f MB/s  %" PRIu64
-	    " I/Os  %" PRIu64 " sectors verified\n",
-	    part < 1 ? part * 100 : 100,
-	    (double)(d[DIR_READ].bytes + d[DIR_WRITE].bytes) / seconds / 1e6,
-	    ios, j->r->verified);
-	fflush(j->out);
-}
-
-/* The disk goes away.  What is on the ring stays there until it is released. */
-static int
-abandon(struct job *j)
-{
-	j->r->unanswered = front_inflight(&j->q->front) +
-	    front_unpublished(&j->q->front);
-	return fail(j, -ESHUTDOWN, "%s, %" PRIu64 " requests are not answered",
-	    j->v->dom->interrupt ? "told to give up" :
-	    "the backend closed the disk", j->r->unanswered);
-}
-
-static int
-job_loop(struct job *j)
-{
-	int	n, put;
-
-	while (j->active > 0 || may_start(j)) {
-		n = j->event ? take_answers(j) : 0;
-		if (n < 0)
-			return n;
-		if (atomic_load(&j->v->stop))
-			return abandon(j);
-		j->now = clock_ns();
-		progress(j);
-		put = issue(j);
-		if (put < 0)
-			return put;
-		if (put == 0 && n == 0 && wait_for_answers(j) < 0)
-			return -EIO;
-		j->now = clock_ns();
-		if (j->active > 0 && front_inflight(&j->q->front) > 0 &&
-		    j->now - j->last_answer > (uint64_t)(j->o->stall * NS))
-			return stalled(j);
-	}
-	return 0;
-}
-
-/* ---- before and after --------------------------------------------------- */
+/* ---- before ------------------------------------------------------------- */
 
 static int
 check_options(struct job *j)
@@ -602,11 +48,12 @@ check_options(struct job *j)
 	uint64_t		 size = o->size;
 	unsigned		 unit = j->v->sector_size;
 
+	if (o->queue != OPTIONS_ALL_QUEUES && o->queue >= j->v->nr_queues)
+		return fail(j, -EINVAL, "there is no queue %u: the disk has "
+		    "%u", o->queue, j->v->nr_queues);
 	if (o->bs % FRONT_SECTOR != 0 || o->offset % FRONT_SECTOR != 0)
 		return fail(j, -EINVAL, "bs and offset must be multiples of "
 		    "512");
-	j->base = o->offset / FRONT_SECTOR;
-	j->blocks = 1;
 	if (o->op != OPTIONS_NO_OP)
 		return 0;
 	if (o->bs == 0 || o->bs % unit != 0 || o->offset % unit != 0)
@@ -628,14 +75,148 @@ check_options(struct job *j)
 	return 0;
 }
 
-/* Buffers, and the memory of what was written; with the domain's lock. */
+/* No more than there is work for. */
+static unsigned
+count_lanes(const struct job *j)
+{
+	unsigned	n = j->v->nr_queues;
+
+	if (j->o->queue != OPTIONS_ALL_QUEUES)
+		return 1;
+	if (n > j->o->depth)
+		n = j->o->depth;
+	if (j->o->op == OPTIONS_NO_OP && n > j->blocks)
+		n = (unsigned)j->blocks;
+	return n;
+}
+
+/* The ith of n parts of a sum. */
+static uint64_t
+part(uint64_t sum, unsigned i, unsigned n)
+{
+	return sum / n + (i < sum % n ? 1 : 0);
+}
+
+/*
+ * No two lanes have a block in common.  Verified, the next block is another
+ * lane's, so that they meet in the same clusters; else each has a part of the
+ * area to itself, as the programs of a guest do.  What goes anywhere, goes to
+ * the same place.
+ */
+static void
+share_area(struct job *j, struct lane *l, unsigned i)
+{
+	uint64_t	sectors = j->o->bs / FRONT_SECTOR, first = 0;
+	unsigned	n;
+
+	l->base = j->o->offset / FRONT_SECTOR;
+	l->blocks = l->stride = 1;
+	if (j->o->op != OPTIONS_NO_OP)
+		return;
+	l->blocks = part(j->blocks, i, j->nr);
+	if (j->o->verify) {
+		l->stride = j->nr;
+		first = i;
+	} else {
+		for (n = 0; n < i; n++)
+			first += part(j->blocks, n, j->nr);
+	}
+	l->base += first * sectors;
+}
+
+static int
+open_lane(struct job *j, unsigned i)
+{
+	const struct options	*o = j->o;
+	struct lane		*l = &j->lanes[i];
+	unsigned		 n;
+
+	l->v = j->v;
+	l->q = &j->v->queues[o->queue == OPTIONS_ALL_QUEUES ? i : o->queue];
+	l->o = o;
+	l->all = j->lanes;
+	l->nr_all = j->nr;
+	l->failed = &j->failed;
+	l->flusher = o->flush_elsewhere ? &j->lanes[(i + 1) % j->nr] : l;
+	l->depth = (unsigned)part(o->depth, i, j->nr);
+	l->gios = calloc(l->depth, sizeof(*l->gios));
+	if (o->verify)
+		l->floors = calloc(l->depth, o->bs / FRONT_SECTOR *
+		    sizeof(*l->floors));
+	l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (l->gios == NULL || (o->verify && l->floors == NULL) || l->wake < 0)
+		return fail(j, -ENOMEM, "out of memory or descriptors");
+	STAILQ_INIT(&l->idle);
+	STAILQ_INIT(&l->filled);
+	for (n = 0; n < l->depth; n++)
+		STAILQ_INSERT_TAIL(&l->idle, &l->gios[n], link);
+	share_area(j, l, i);
+	l->random = (o->seed + i * 0x9e3779b97f4a7c15u) * 0x2545f4914f6cdd1du;
+	l->left = o->ios > 0 ? part(o->ios, i, j->nr) :
+	    o->time > 0 ? UINT64_MAX : l->blocks;
+	return 0;
+}
+
+static int
+open_lanes(struct job *j, FILE *out)
+{
+	unsigned	i, n = count_lanes(j);
+	int		rc = 0;
+
+	j->lanes = calloc(n, sizeof(*j->lanes));
+	if (j->lanes == NULL)
+		return fail(j, -ENOMEM, "out of memory");
+	j->nr = n;
+	for (i = 0; i < n; i++) {
+		j->lanes[i].wake = -1;
+		j->lanes[i].out = out;
+	}
+	for (i = 0; i < n && rc == 0; i++)
+		rc = open_lane(j, i);
+	return rc;
+}
+
+static void
+close_lanes(struct job *j)
+{
+	unsigned	i;
+
+	for (i = 0; i < j->nr; i++) {
+		free(j->lanes[i].gios);
+		free(j->lanes[i].floors);
+		if (j->lanes[i].wake >= 0)
+			close(j->lanes[i].wake);
+	}
+	free(j->lanes);
+}
+
+/* Each guest I/O's buffer, and its place for verify. */
+static void
+share_memory(struct job *j, unsigned page, unsigned pages)
+{
+	unsigned	 sectors = (unsigned)(j->o->bs / FRONT_SECTOR), i, n;
+	struct lane	*l;
+
+	for (i = 0; i < j->nr; i++) {
+		l = &j->lanes[i];
+		for (n = 0; n < l->depth; n++) {
+			l->gios[n].page = page;
+			page += pages;
+			if (j->o->verify)
+				l->gios[n].floor = l->floors +
+				    (size_t)n * sectors;
+		}
+	}
+}
+
+/* Buffers, and the memory of what was written. */
 static int
 job_memory(struct job *j)
 {
 	const struct options	*o = j->o;
 	struct vbd		*v = j->v;
 	unsigned		 sectors = (unsigned)(o->bs / FRONT_SECTOR);
-	unsigned		 pages, i;
+	unsigned		 pages;
 	bool			 writes;
 	int			 first;
 
@@ -646,11 +227,7 @@ job_memory(struct job *j)
 		    "fit into the domain's memory", o->depth, o->bs);
 	v->job_page = (unsigned)first;
 	v->job_pages = pages * o->depth;
-	for (i = 0; i < o->depth; i++) {
-		j->gios[i].page = (unsigned)first + i * pages;
-		if (o->verify)
-			j->gios[i].floor = j->floors + (size_t)i * sectors;
-	}
+	share_memory(j, (unsigned)first, pages);
 
 	writes = o->rw != RW_READ && o->rw != RW_RANDREAD;
 	if (!o->verify && (writes || o->op != OPTIONS_NO_OP)) {
@@ -665,43 +242,55 @@ job_memory(struct job *j)
 }
 
 static int
-job_init(struct job *j)
+job_init(struct job *j, FILE *out)
 {
-	const struct options	*o = j->o;
-	unsigned		 i;
-	int			 rc;
+	int	rc;
 
-	rc = check_options(j);
-	if (rc < 0)
-		return rc;
-	j->gios = calloc(o->depth, sizeof(*j->gios));
-	if (o->verify)
-		j->floors = calloc(o->depth, o->bs / FRONT_SECTOR *
-		    sizeof(*j->floors));
-	if (j->gios == NULL || (o->verify && j->floors == NULL))
-		return fail(j, -ENOMEM, "out of memory");
-	STAILQ_INIT(&j->idle);
-	STAILQ_INIT(&j->filled);
-	for (i = 0; i < o->depth; i++)
-		STAILQ_INSERT_TAIL(&j->idle, &j->gios[i], link);
-
+	/* The disk may be seen to grow at any time. */
 	domain_lock(j->v->dom);
-	rc = job_memory(j);
+	rc = check_options(j);
+	if (rc == 0)
+		rc = open_lanes(j, out);
+	if (rc == 0)
+		rc = job_memory(j);
 	domain_unlock(j->v->dom);
 	if (rc < 0)
 		return rc;
 	/* Not measured: the first touch of each page. */
 	memset(loopguest_page(j->v->dom->guest, j->v->job_page), 0,
 	    (size_t)j->v->job_pages * LOOPGUEST_PAGE_SIZE);
-
-	j->random = o->seed * 0x2545f4914f6cdd1du;
-	j->left = o->ios > 0 ? o->ios : o->time > 0 ? UINT64_MAX : j->blocks;
-	j->begun = j->now = j->last_answer = clock_ns();
-	if (o->time > 0)
-		j->end = j->begun + (uint64_t)(o->time * NS);
-	if (o->progress > 0)
-		j->next_progress = j->begun + (uint64_t)(o->progress * NS);
 	return 0;
+}
+
+/* ---- the work ----------------------------------------------------------- */
+
+static void *
+lane_thread(void *arg)
+{
+	lane_run(arg);
+	return NULL;
+}
+
+/* The first lane is ours, so that one queue needs no thread. */
+static void
+run_lanes(struct job *j)
+{
+	struct lane	*l;
+	unsigned	 i;
+	int		 rc;
+
+	for (i = 1; i < j->nr; i++) {
+		l = &j->lanes[i];
+		rc = pthread_create(&l->thread, NULL, lane_thread, l);
+		l->started = rc == 0;
+		if (rc != 0)
+			lane_fail(l, -rc, "start a thread: %s", strerror(rc));
+	}
+	lane_run(&j->lanes[0]);
+	for (i = 1; i < j->nr; i++) {
+		if (j->lanes[i].started)
+			pthread_join(j->lanes[i].thread, NULL);
+	}
 }
 
 /* Every member is a sum but the last two, which are levels. */
@@ -719,60 +308,105 @@ subtract(struct loopguest_counters *c, const struct loopguest_counters *from)
 	c->bound_now = now[1];
 }
 
-static uint64_t
-cpu_ns(void)
-{
-	struct timespec	ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * NS + (uint64_t)ts.tv_nsec;
-}
-
 static void
 job_measure(struct job *j)
 {
-	struct loopguest_counters	before;
+	struct loopguest_counters	 before;
 	struct loopguest		*g = j->v->dom->guest;
-	uint64_t			 requests = j->q->requests;
-	uint64_t			 notifies = j->q->notifies;
+	const struct options		*o = j->o;
+	uint64_t			 begun = clock_ns();
+	struct lane			*l;
 
+	for (l = j->lanes; l < j->lanes + j->nr; l++) {
+		l->begun = l->now = l->last_answer = begun;
+		if (o->time > 0)
+			l->end = begun + (uint64_t)(o->time * NS);
+	}
+	if (o->progress > 0)
+		j->lanes->next_progress = begun + (uint64_t)(o->progress * NS);
 	loopguest_counters(g, &before);
-	j->r->cpu_ns = cpu_ns();
-	j->event = front_arm(&j->q->front);
-	if (j->o->spin != SPIN_OFF)
-		loopguest_port_mask(j->q->port);
-	job_loop(j);
-	if (j->o->spin != SPIN_OFF)
-		loopguest_port_unmask(j->q->port);
-	j->r->ns = clock_ns() - j->begun;
-	j->r->cpu_ns = cpu_ns() - j->r->cpu_ns;
+	run_lanes(j);
+	j->r->ns = clock_ns() - begun;
 	loopguest_counters(g, &j->r->calls);
 	subtract(&j->r->calls, &before);
-	j->r->requests = j->q->requests - requests;
-	j->r->notifies = j->q->notifies - notifies;
+}
+
+/* ---- what came of it ---------------------------------------------------- */
+
+static void
+add_result(struct job_result *sum, const struct job_result *r)
+{
+	unsigned	i;
+
+	for (i = 0; i < NR_DIRS; i++) {
+		sum->dir[i].ios += r->dir[i].ios;
+		sum->dir[i].bytes += r->dir[i].bytes;
+		hist_merge(&sum->dir[i].slat, &r->dir[i].slat);
+		hist_merge(&sum->dir[i].clat, &r->dir[i].clat);
+		hist_merge(&sum->dir[i].lat, &r->dir[i].lat);
+	}
+	sum->cpu_ns += r->cpu_ns;
+	sum->failed += r->failed;
+	sum->unsupported += r->unsupported;
+	sum->unexpected += r->unexpected;
+	sum->requests += r->requests;
+	sum->notifies += r->notifies;
+	sum->unanswered += r->unanswered;
+	sum->verified += r->verified;
+}
+
+/* A disk that went away may have gone because of what another lane saw. */
+static void
+job_error(struct job *j)
+{
+	const struct lane	*l, *worst = NULL;
+
+	for (l = j->lanes; l < j->lanes + j->nr; l++) {
+		if (l->r.error != 0 && (worst == NULL ||
+		    worst->r.error == -ESHUTDOWN))
+			worst = l;
+	}
+	if (worst != NULL && worst->r.error == -ESHUTDOWN)
+		fail(j, -ESHUTDOWN, "%s, %" PRIu64 " requests are not "
+		    "answered", worst->r.why, j->r->unanswered);
+	else if (worst != NULL)
+		fail(j, worst->r.error, "%s", worst->r.why);
+}
+
+static void
+job_end(struct job *j)
+{
+	static const char *const	expected[] = { "OKAY", "ERROR",
+	    "EOPNOTSUPP" };
+	struct job_result		*r = j->r;
+	const struct lane		*l;
+
+	for (l = j->lanes; l < j->lanes + j->nr; l++)
+		add_result(r, &l->r);
+	job_error(j);
+	if (r->unexpected > 0)
+		fail(j, -EIO, "%" PRIu64 " I/Os did not end with %s (%" PRIu64
+		    " with ERROR, %" PRIu64 " with EOPNOTSUPP)",
+		    r->unexpected, expected[j->o->expect], r->failed,
+		    r->unsupported);
+	/* Nobody would know what to do with an answer that comes now. */
+	for (l = j->lanes; l < j->lanes + j->nr; l++) {
+		if (l->active > 0)
+			fqueue_break(l->q, r->why);
+	}
 }
 
 int
 job_run(struct vbd *v, const struct options *o, struct job_result *r,
     FILE *out)
 {
-	static const char *const	expected[] = { "OKAY", "ERROR",
-	    "EOPNOTSUPP" };
-	struct job			j = { .v = v, .q = &v->q, .o = o,
-	    .r = r, .out = out };
+	struct job	j = { .v = v, .o = o, .r = r };
 
 	memset(r, 0, sizeof(*r));
-	if (job_init(&j) == 0)
+	if (job_init(&j, out) == 0) {
 		job_measure(&j);
-	if (r->unexpected > 0)
-		fail(&j, -EIO, "%" PRIu64 " I/Os did not end with %s (%" PRIu64
-		    " with ERROR, %" PRIu64 " with EOPNOTSUPP)",
-		    r->unexpected, expected[o->expect], r->failed,
-		    r->unsupported);
-	/* Nobody would know what to do with an answer that comes now. */
-	if (j.active > 0)
-		fqueue_break(j.q, r->why);
-	free(j.gios);
-	free(j.floors);
+		job_end(&j);
+	}
+	close_lanes(&j);
 	return r->error;
 }

@@ -8,6 +8,9 @@
  * loop of a job is that of a guest: take what was answered, start what may be
  * started, publish, and when there is nothing to do wait for the event (or
  * spin, see options.h).
+ *
+ * The guest I/Os of a job are shared out to the disk's queues; each queue has a
+ * thread, as it has a processor in a guest, and no sector is another's, too.
  */
 #ifndef LOOPFRONT_JOB_H
 #define LOOPFRONT_JOB_H
@@ -32,7 +35,7 @@ struct job_result {
 	int	 error;			/* 0 or -errno: how it ended */
 	char	 why[FQUEUE_WHY];
 	uint64_t ns;			/* how long it took */
-	uint64_t cpu_ns;		/* ... of a CPU, here */
+	uint64_t cpu_ns;		/* ... of CPUs, here */
 	struct job_count dir[NR_DIRS];
 	uint64_t failed, unsupported;	/* guest I/Os that ended like that */
 	uint64_t unexpected;		/* ... in another way than expected */

@@ -280,6 +280,17 @@ one_job(struct domain *d, struct vbd *v, const struct options *o)
 	return rc;
 }
 
+/* The next guest is another one. */
+static void
+vary(struct options *o)
+{
+	o->abi = (o->abi + 1) % 3;
+	o->order = (o->order + 1) % (FRONT_MAX_ORDER + 1);
+	o->segments = o->segments == 32 ? FRONT_MAX_INDIRECT :
+	    o->segments == 11 ? 32 : 11;
+	o->queues = o->queues % 4 + 1;
+}
+
 static int
 jobs(struct domain *d, const struct options *o)
 {
@@ -292,21 +303,16 @@ jobs(struct domain *d, const struct options *o)
 	rc = vbd_wait_ready(v, o->wait);
 	for (i = 0; rc == 0; i++) {
 		if (o->connect_only)
-			printf("connected: %s abi=%s ring-order=%u\n", v->name,
-			    front_abi_name(v->q.opt.abi), v->q.opt.order);
+			printf("connected: %s abi=%s ring-order=%u queues=%u\n",
+			    v->name, front_abi_name(v->queues[0].opt.abi),
+			    v->queues[0].opt.order, v->nr_queues);
 		else
 			rc = one_job(d, v, o);
 		if (rc < 0 || i == o->reconnect)
 			break;
 		rc = vbd_shut(v, o->wait);
-		if (o->vary) {
-			v->opt.abi = (v->opt.abi + 1) % 3;
-			v->opt.order = (v->opt.order + 1) %
-			    (FRONT_MAX_ORDER + 1);
-			v->opt.segments = v->opt.segments == 32 ?
-			    FRONT_MAX_INDIRECT : v->opt.segments == 11 ?
-			    32 : 11;
-		}
+		if (o->vary)
+			vary(&v->opt);
 		if (rc == 0)
 			rc = vbd_reopen(v, o->wait);
 	}

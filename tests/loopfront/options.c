@@ -63,6 +63,11 @@ static const struct definition {
 	  "grant pages of writes read-write, not read-only" },
 	{ "persistent", IN_CONNECT, WORD, AT(persistent), 0, 0, switch_words,
 	  "persistent grants, as Linux has them, if they are offered" },
+	{ "queues", IN_CONNECT, UINT, AT(queues), 1, OPTIONS_MAX_QUEUES, NULL,
+	  "rings, as far as offered; a thread works on each (1)" },
+	{ "name-queues", IN_CONNECT, FLAG, AT(name_queues), 0, 0, NULL,
+	  "say how many rings there are, and call them queue-0 ..., even if "
+	  "it is one" },
 	{ "grace", IN_CONNECT, SECONDS, AT(grace), 0, 60, NULL,
 	  "how long a Closed backend may still hold something (0)" },
 	{ "wait", IN_WAIT, SECONDS, AT(wait), 0, 3600, NULL,
@@ -74,7 +79,7 @@ static const struct definition {
 	{ "bs", IN_IO, SIZE, AT(bs), 0, 64 << 20, NULL,
 	  "bytes of a guest I/O (4k)" },
 	{ "depth", IN_IO, UINT, AT(depth), 1, 4096, NULL,
-	  "guest I/Os in flight (1)" },
+	  "guest I/Os in flight, over all queues (1)" },
 	{ "batch", IN_IO, UINT, AT(batch), 0, FRONT_MAX_SLOTS, NULL,
 	  "requests to publish at a time; 0: all there are (0)" },
 	{ "time", IN_IO, SECONDS, AT(time), 0, 86400, NULL,
@@ -86,7 +91,11 @@ static const struct definition {
 	{ "size", IN_IO, SIZE, AT(size), 0, UINT64_MAX, NULL,
 	  "how long it is (to the end of the disk)" },
 	{ "flush-every", IN_IO, UINT, AT(flush_every), 0, UINT32_MAX, NULL,
-	  "a flush after so many writes (0: none)" },
+	  "a flush after so many writes of a queue (0: none)" },
+	{ "flush-elsewhere", IN_IO, FLAG, AT(flush_elsewhere), 0, 0, NULL,
+	  "... and it is the next queue that sends it" },
+	{ "queue", IN_IO, UINT, AT(queue), 0, OPTIONS_MAX_QUEUES - 1, NULL,
+	  "use this queue alone, from 0 on (all)" },
 	{ "verify", IN_IO, FLAG, AT(verify), 0, 0, NULL,
 	  "write patterns, and compare what is read" },
 	{ "zeroed", IN_IO, FLAG, AT(zeroed), 0, 0, NULL,
@@ -115,7 +124,7 @@ static const struct definition {
 	{ "reconnect", IN_RUN, UINT, AT(reconnect), 0, 1000000, NULL,
 	  "close, connect and do the I/O again, so many times (0)" },
 	{ "vary", IN_RUN, FLAG, AT(vary), 0, 0, NULL,
-	  "... each time with another layout, ring order, segments" },
+	  "... each time with another layout, ring order, segments, queues" },
 	{ "leave-open", IN_RUN, FLAG, AT(leave_open), 0, 0, NULL,
 	  "end without closing, as a guest that is destroyed" },
 
@@ -138,6 +147,8 @@ options_init(struct options *o)
 	o->domid = 7;
 	o->memory = 512 << 20;
 	o->segments = 32;		/* as Linux */
+	o->queues = 1;
+	o->queue = OPTIONS_ALL_QUEUES;
 	o->wait = 10;
 	o->mix = 50;
 	o->bs = 4096;

@@ -19,6 +19,8 @@ enum job_spin { SPIN_OFF, SPIN_EVENT, SPIN_RING };
 enum job_expect { EXPECT_OKAY, EXPECT_ERROR, EXPECT_UNSUPPORTED };
 
 #define OPTIONS_NO_OP	256u		/* job.op: as rw says */
+#define OPTIONS_MAX_QUEUES 16u
+#define OPTIONS_ALL_QUEUES UINT32_MAX	/* job.queue: all that there are */
 
 /* Sizes are bytes, times seconds unless the name says otherwise. */
 struct options {
@@ -39,6 +41,8 @@ struct options {
 	bool		 check_padding;
 	bool		 writable_grants;
 	int		 persistent;	/* bool */
+	unsigned	 queues;	/* as far as offered */
+	bool		 name_queues;
 	double		 grace;
 	double		 wait;
 
@@ -52,6 +56,8 @@ struct options {
 	uint64_t	 ios;
 	uint64_t	 offset, size;
 	unsigned	 flush_every;
+	bool		 flush_elsewhere;
+	unsigned	 queue;		/* the only one that is used */
 	bool		 verify;
 	bool		 zeroed;
 	enum job_spin	 spin;

@@ -104,13 +104,15 @@ job_report_json(const struct vbd *v, const struct options *o,
 	fprintf(f, "{\n \"loopfront version\": \"1\",\n \"jobs\": [{\n"
 	    "  \"jobname\": \"%s\", \"error\": %d, \"elapsed\": %.0f,\n"
 	    "  \"job options\": {\"bs\": \"%" PRIu64 "\", \"iodepth\": \"%u\", "
-	    "\"batch\": \"%u\", \"abi\": \"%s\", \"ring_order\": \"%u\"},\n"
+	    "\"batch\": \"%u\", \"abi\": \"%s\", \"ring_order\": \"%u\", "
+	    "\"queues\": \"%u\"},\n"
 	    "  \"failed_ios\": %" PRIu64 ", \"unsupported_ios\": %" PRIu64
 	    ", \"unanswered_requests\": %" PRIu64
 	    ", \"verified_sectors\": %" PRIu64 ", \"cpu_ns\": %" PRIu64 ",\n",
 	    v->name, -r->error, (double)r->ns / 1e9, o->bs, o->depth, o->batch,
-	    front_abi_name(v->q.opt.abi), v->q.opt.order, r->failed,
-	    r->unsupported, r->unanswered, r->verified, r->cpu_ns);
+	    front_abi_name(v->queues[0].opt.abi), v->queues[0].opt.order,
+	    v->nr_queues, r->failed, r->unsupported, r->unanswered,
+	    r->verified, r->cpu_ns);
 	json_dir("read", &r->dir[DIR_READ], r->ns, ",", f);
 	json_dir("write", &r->dir[DIR_WRITE], r->ns, ",", f);
 	json_dir("trim", &r->dir[DIR_TRIM], r->ns, ",", f);

@@ -149,6 +149,8 @@ remove_ring_nodes(struct vbd *v, xs_transaction_t t)
 		return -errno;
 	for (i = 0; i < n && rc == 0; i++) {
 		if (strncmp(names[i], "ring-", 5) == 0 ||
+		    strncmp(names[i], "queue-", 6) == 0 ||
+		    strcmp(names[i], "multi-queue-num-queues") == 0 ||
 		    strcmp(names[i], "event-channel") == 0 ||
 		    strcmp(names[i], "feature-persistent") == 0 ||
 		    strcmp(names[i], "protocol") == 0)
@@ -160,30 +162,62 @@ remove_ring_nodes(struct vbd *v, xs_transaction_t t)
 
 /* One page is told as "ring-ref", more are told as Linux tells them. */
 static int
-write_ring(struct vbd *v, xs_transaction_t t)
+write_queue(struct vbd *v, xs_transaction_t t, const struct fqueue *q,
+    const char *prefix)
 {
 	struct xs_handle	*xs = v->dom->xs;
-	const char		*protocol;
-	char			 node[32];
-	unsigned		 i, order = v->q.opt.order;
+	char			 node[64];
+	unsigned		 i, order = q->opt.order;
 	int			 rc;
 
-	rc = remove_ring_nodes(v, t);
-	if (order == 0 && rc == 0)
-		rc = store_write(xs, t, v->front, "ring-ref", "%u",
-		    v->q.ring_ref[0]);
-	else if (rc == 0)
-		rc = store_write(xs, t, v->front, "ring-page-order", "%u",
-		    order);
-	for (i = 0; order > 0 && rc == 0 && i < 1u << order; i++) {
-		snprintf(node, sizeof(node), "ring-ref%u", i);
-		rc = store_write(xs, t, v->front, node, "%u",
-		    v->q.ring_ref[i]);
+	snprintf(node, sizeof(node), "%sevent-channel", prefix);
+	rc = store_write(xs, t, v->front, node, "%u",
+	    loopguest_port_number(q->port));
+	for (i = 0; rc == 0 && i < 1u << order; i++) {
+		if (order == 0)
+			snprintf(node, sizeof(node), "%sring-ref", prefix);
+		else
+			snprintf(node, sizeof(node), "%sring-ref%u", prefix, i);
+		rc = store_write(xs, t, v->front, node, "%u", q->ring_ref[i]);
 	}
+	return rc;
+}
+
+/* A single queue stands at the top, unless we are to say that it is one. */
+static int
+write_queues(struct vbd *v, xs_transaction_t t)
+{
+	char		prefix[32] = "";
+	bool		named = v->nr_queues > 1 || v->opt.name_queues;
+	unsigned	i;
+	int		rc = 0;
+
+	if (named)
+		rc = store_write(v->dom->xs, t, v->front,
+		    "multi-queue-num-queues", "%u", v->nr_queues);
+	for (i = 0; rc == 0 && i < v->nr_queues; i++) {
+		if (named)
+			snprintf(prefix, sizeof(prefix), "queue-%u/", i);
+		rc = write_queue(v, t, &v->queues[i], prefix);
+	}
+	return rc;
+}
+
+static int
+write_ring(struct vbd *v, xs_transaction_t t)
+{
+	struct xs_handle		*xs = v->dom->xs;
+	const struct fqueue_options	*opt = &v->queues[0].opt;
+	const char			*protocol;
+	int				 rc;
+
+	rc = remove_ring_nodes(v, t);
+	if (rc == 0 && opt->order > 0)
+		rc = store_write(xs, t, v->front, "ring-page-order", "%u",
+		    opt->order);
 	if (rc == 0)
-		rc = store_write(xs, t, v->front, "event-channel", "%u",
-		    loopguest_port_number(v->q.port));
-	protocol = front_abi_protocol(v->q.opt.abi);
+		rc = write_queues(v, t);
+	protocol = front_abi_protocol(opt->abi);
 	if (rc == 0 && protocol != NULL)
 		rc = store_write(xs, t, v->front, "protocol", "%s", protocol);
 	if (rc == 0 && v->opt.persistent)
@@ -214,21 +248,46 @@ tell_ring(struct vbd *v)
 	}
 }
 
-/* Ring, port and buffers go; what the backend still holds is told. */
+static bool
+queues_held(const struct vbd *v)
+{
+	unsigned	i;
+
+	for (i = 0; i < v->nr_queues; i++) {
+		if (fqueue_held(&v->queues[i]))
+			return true;
+	}
+	return false;
+}
+
+/* The first fault of the backend is the one that is told. */
+static void
+close_queues(struct vbd *v)
+{
+	struct fqueue	*q;
+
+	while (v->nr_queues > 0) {
+		q = &v->queues[--v->nr_queues];
+		if (fqueue_close(q) < 0) {
+			v->leaked = true;
+			fail(v, -EPROTO, "queue %u: %s", v->nr_queues, q->why);
+		}
+		domain_pages_free(v->dom, q->ring_page, fqueue_pages(&q->opt));
+	}
+	free(v->queues);
+	v->queues = NULL;
+}
+
+/* Rings, ports and buffers go; what the backend still holds is told. */
 static void
 release(struct vbd *v)
 {
 	struct domain	*d = v->dom;
 	uint64_t	 until = deadline(v->opt.grace);
 
-	while (v->open && fqueue_held(&v->q) && clock_ns() < until)
+	while (queues_held(v) && clock_ns() < until)
 		usleep(1000);
-	if (v->open && fqueue_close(&v->q) < 0) {
-		v->leaked = true;
-		fail(v, -EPROTO, "%s", v->q.why);
-	}
-	if (v->open)
-		domain_pages_free(d, v->q.ring_page, fqueue_pages(&v->q.opt));
+	close_queues(v);
 	if (v->job_pages > 0)
 		domain_pages_free(d, v->job_page, v->job_pages);
 	v->job_pages = 0;
@@ -263,23 +322,64 @@ choose_options(const struct vbd *v)
 	return opt;
 }
 
+/* One, unless the backend says that it can do more. */
+static unsigned
+choose_queues(const struct vbd *v)
+{
+	uint64_t	offered = 1;
+
+	store_number(v->dom->xs, XBT_NULL, v->back, "multi-queue-max-queues",
+	    &offered);
+	return v->opt.queues < offered ? v->opt.queues :
+	    offered > 0 ? (unsigned)offered : 1;
+}
+
+static int
+open_queue(struct vbd *v, const struct fqueue_options *opt)
+{
+	struct domain	*d = v->dom;
+	int		 page, rc;
+
+	page = domain_pages_alloc(d, fqueue_pages(opt));
+	if (page < 0)
+		return page;
+	rc = fqueue_open(&v->queues[v->nr_queues], d->guest, (unsigned)page,
+	    v->back_domid, opt);
+	if (rc < 0)
+		domain_pages_free(d, (unsigned)page, fqueue_pages(opt));
+	else
+		v->nr_queues++;
+	return rc;
+}
+
+static int
+open_queues(struct vbd *v, unsigned n)
+{
+	struct fqueue_options	opt = choose_options(v);
+	int			rc = 0;
+
+	opt.pool = FQUEUE_POOL / n;
+	v->queues = calloc(n, sizeof(*v->queues));
+	if (v->queues == NULL)
+		return -ENOMEM;
+	while (rc == 0 && v->nr_queues < n)
+		rc = open_queue(v, &opt);
+	if (rc < 0)
+		close_queues(v);
+	return rc;
+}
+
 static void
 connect_ring(struct vbd *v)
 {
-	struct fqueue_options	 opt = choose_options(v);
-	struct domain		*d = v->dom;
-	uint64_t		 kicks;
-	int			 page, rc;
+	unsigned	n = choose_queues(v);
+	uint64_t	kicks;
+	int		rc;
 
-	page = domain_pages_alloc(d, fqueue_pages(&opt));
-	rc = page < 0 ? page : fqueue_open(&v->q, d->guest, (unsigned)page,
-	    v->back_domid, &opt);
+	rc = open_queues(v, n);
 	if (rc < 0) {
-		if (page >= 0)
-			domain_pages_free(d, (unsigned)page,
-			    fqueue_pages(&opt));
-		fail(v, rc, "make a ring of %u pages: %s", 1u << opt.order,
-		    strerror(-rc));
+		fail(v, rc, "make %u rings of %u pages, as far as offered: %s",
+		    n, 1u << v->opt.order, strerror(-rc));
 		switch_state(v, XenbusStateClosed);
 		return;
 	}

@@ -45,7 +45,8 @@ struct vbd {
 	bool	 busy;			/* a job works on the ring */
 	bool	 leaked;		/* the backend kept something of ours */
 	unsigned connects;
-	struct fqueue q;		/* when open */
+	struct fqueue *queues;		/* when open */
+	unsigned nr_queues;
 
 	/* What the backend says; valid when ready. */
 	uint64_t sectors;

@@ -61,9 +61,13 @@ pattern() {
 	rm /tmp/pattern
 }
 
-# verified DEV BLOCK_SIZE SIZE: random writes, 32 at a time, read back by fio
+# verified DEV BLOCK_SIZE SIZE: random writes, 32 at a time, read back by fio;
+# on each processor, in an area of that size
 verified() {
+	n=$(nproc)
 	fio --name=verify --filename="/dev/$1" --direct=1 --ioengine=libaio \
+	    --numjobs="$n" --cpus_allowed="0-$((n - 1))" \
+	    --cpus_allowed_policy=split --offset_increment="$3" \
 	    --iodepth=32 --rw=randwrite --bs="$2" --size="$3" \
 	    --verify=crc32c --verify_fatal=1 --verify_state_save=0 --eta=never
 }
