@@ -379,6 +379,8 @@ add_stats(struct page_stats *sum, const struct page_stats *s)
 	sum->rounds += s->rounds;
 	sum->copy_calls += s->copy_calls;
 	sum->copy_segments += s->copy_segments;
+	sum->map_calls += s->map_calls;
+	sum->unmap_calls += s->unmap_calls;
 	sum->publishes += s->publishes;
 	sum->notifies += s->notifies;
 	sum->events += s->events;

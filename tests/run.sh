@@ -13,7 +13,8 @@
 # status is 1 if one failed.
 #
 # One after the other, for some look at the time; but test programs of qcow2
-# images measure nothing, and run beside the others, in a row of their own.
+# images and the scripts named below measure nothing, and run beside the others,
+# in a row of their own.
 O=${O:-build}
 TEST_TIMEOUT=${TEST_TIMEOUT:-120}
 export O
@@ -50,6 +51,10 @@ if [ -z "${RUN_ROW:-}" ]; then
 	for t in "$@"; do
 		shift
 		case $t in
+		*/test_4kn.sh | */test_badinput.sh | */test_cache.sh)
+			row="$row $t" ;;
+		*/test_compare.sh | */test_info.sh | */test_qcow2_features.sh)
+			row="$row $t" ;;
 		*/test_qcow2*.sh)	set -- "$@" "$t" ;;
 		*/test_qcow2*)		row="$row $t" ;;
 		*)			set -- "$@" "$t" ;;

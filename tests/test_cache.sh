@@ -97,10 +97,12 @@ kills() {
 	    qcow2:cache=writethrough qcow2:cache=writeback; do
 		format=${x%%:*} spec=${x%%:*},${x#*:}
 		what="kills, $spec"
+		torn=--torn
+		[ "$spec" != raw,io=threads ] || torn=
 		made "$format" || bad "$what: make it" "$format"
 		attach "$what"
 		kills_while "$what" "$1" 1000 150000 --rw randrw --mix 30 \
-		    --bs 8k --depth 32 --flush-every 40
+		    --bs 8k --depth 32 --flush-every 40 $torn
 		io "$what: everything reads back" --rw read --bs 256k --depth 4
 		detach "$what"
 		is_right "$what" "$format"

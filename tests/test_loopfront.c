@@ -246,7 +246,16 @@ read_back(struct verify *v, uint64_t sector, const char *data)
 	uint32_t	floor[N];
 
 	verify_before(v, sector, N, floor);
-	return verify_check(v, sector, N, floor, data, why);
+	return verify_check(v, sector, N, floor, false, data, why);
+}
+
+static int
+read_torn(struct verify *v, uint64_t sector, const char *data)
+{
+	uint32_t	floor[N];
+
+	verify_before(v, sector, N, floor);
+	return verify_check(v, sector, N, floor, true, data, why);
 }
 
 static void
@@ -304,6 +313,13 @@ test_verify_places(void **state)
 	memcpy(other + 512 + 256, buf + 512 + 256, 256);	/* torn */
 	assert_int_equal(read_back(v, 8, other), -EILSEQ);
 	assert_non_null(strstr(why, "torn at byte"));
+	assert_int_equal(read_torn(v, 8, other), 0);
+	other[512 + 100] ^= 1;			/* of neither write */
+	assert_int_equal(read_torn(v, 8, other), -EILSEQ);
+	other[512 + 100] ^= 1;
+	verify_acked(v, 8, N);			/* of an older one than must be */
+	assert_int_equal(read_torn(v, 8, other), -EILSEQ);
+	assert_int_equal(read_torn(v, 8, buf), 0);
 	verify_free(v);
 }
 

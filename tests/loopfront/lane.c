@@ -84,8 +84,8 @@ check_data(struct lane *l, const struct gio *io, const struct shadow *s)
 	if (io->dir == DIR_WRITE) {
 		verify_acked(l->v->verify, s->sector, s->sectors);
 	} else if (io->dir == DIR_READ && verify_check(l->v->verify,
-	    s->sector, s->sectors, io->floor + at, buffer_at(l, io, at),
-	    why) < 0) {
+	    s->sector, s->sectors, io->floor + at, l->o->torn,
+	    buffer_at(l, io, at), why) < 0) {
 		lane_fail(l, -EILSEQ, "wrong data: %s", why);
 	} else if (io->dir == DIR_READ) {
 		add(&l->r.verified, s->sectors);

@@ -100,6 +100,8 @@ static const struct definition {
 	  "write patterns, and compare what is read" },
 	{ "zeroed", IN_IO, FLAG, AT(zeroed), 0, 0, NULL,
 	  "... and what was never written reads as zeros" },
+	{ "torn", IN_IO, FLAG, AT(torn), 0, 0, NULL,
+	  "a read may see a part of a write that is under way: page cache" },
 	{ "spin", IN_IO, WORD, AT(spin), 0, 0, spin_words,
 	  "wait without system calls, for the event or on the ring" },
 	{ "think-us", IN_IO, UINT, AT(think_us), 0, 10000000, NULL,

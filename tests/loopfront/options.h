@@ -60,6 +60,7 @@ struct options {
 	unsigned	 queue;		/* the only one that is used */
 	bool		 verify;
 	bool		 zeroed;
+	bool		 torn;
 	enum job_spin	 spin;
 	unsigned	 think_us;
 	unsigned	 misalign;	/* sectors */

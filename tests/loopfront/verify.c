@@ -216,17 +216,42 @@ complain(const struct verify *v, const struct stamp *want, uint32_t floor,
 	return -EILSEQ;
 }
 
+/* Is each word of one of the writes that it may be of? */
+static bool
+mixture(const struct stamp *newest, uint32_t floor, bool zeros,
+    const uint64_t found[WORDS])
+{
+	struct stamp	s = *newest;
+	uint64_t	good[WORDS], known = 0;
+	unsigned	i;
+
+	_Static_assert(WORDS == 64, "a bit for each");
+	for (i = 0; i < WORDS; i++)
+		if (zeros && found[i] == 0)
+			known |= (uint64_t)1 << i;
+	for (; s.gen > 0 && s.gen >= floor; s.gen--) {
+		pattern(&s, good);
+		for (i = 0; i < WORDS; i++)
+			if (found[i] == good[i])
+				known |= (uint64_t)1 << i;
+	}
+	return known == UINT64_MAX;
+}
+
 static int
 check_sector(const struct verify *v, uint64_t sector, uint32_t floor,
-    const uint64_t found[WORDS], char why[VERIFY_WHY])
+    bool torn, const uint64_t found[WORDS], char why[VERIFY_WHY])
 {
 	struct stamp	s = { v->seed, sector, v->gen[sector].newest };
 	uint64_t	good[WORDS];
 
-	if ((floor == 0 || (floor & DISCARDED)) && all_zero(found))
+	bool		zeros = floor == 0 || (floor & DISCARDED);
+
+	if (zeros && all_zero(found))
 		return 0;
 	floor = GENERATION(floor);
-	if (floor == 0 && !v->zeroed)
+	if ((floor == 0 && !v->zeroed) ||
+	    (torn && mixture(&s, floor, zeros, found)))
 		return 0;
 	if (found[2] < floor || found[2] > s.gen || found[2] == 0)
 		return complain(v, &s, floor, found, why);
@@ -240,15 +265,16 @@ check_sector(const struct verify *v, uint64_t sector, uint32_t floor,
 
 int
 verify_check(const struct verify *v, uint64_t sector, unsigned n,
-    const uint32_t *floor, const void *buf, char why[VERIFY_WHY])
+    const uint32_t *floor, bool torn, const void *buf, char why[VERIFY_WHY])
 {
 	const char	*p = buf;
 	unsigned	 i;
 	int		 rc;
 
 	for (i = 0; i < n; i++) {
-		rc = check_sector(v, sector + i, floor[i], (const uint64_t *)
-		    (const void *)(p + (size_t)i * SECTOR), why);
+		rc = check_sector(v, sector + i, floor[i], torn,
+		    (const uint64_t *)(const void *)(p + (size_t)i * SECTOR),
+		    why);
 		if (rc < 0)
 			return rc;
 	}

@@ -49,9 +49,14 @@ void	verify_discard(struct verify *, uint64_t sector, unsigned n);
 /* A read is about to be sent: note what is acknowledged now. */
 void	verify_before(const struct verify *, uint64_t sector, unsigned n,
 	    uint32_t *floor);
-/* It came back.  0, or -EILSEQ with one line that says which sector and how. */
+/*
+ * It came back.  0, or -EILSEQ with one line that says which sector and how.
+ * torn: Linux's page cache does not keep a read from seeing a part of a write
+ * that is under way, so that a sector may have words of each.
+ */
 int	verify_check(const struct verify *, uint64_t sector, unsigned n,
-	    const uint32_t *floor, const void *buf, char why[VERIFY_WHY]);
+	    const uint32_t *floor, bool torn, const void *buf,
+	    char why[VERIFY_WHY]);
 
 /* What the content of the sector must be; false: that is not certain. */
 bool	verify_content(const struct verify *, uint64_t sector, void *buf);
