@@ -132,6 +132,8 @@ queue_open(struct queue *q, struct image *img, uint16_t domid,
 	q->merger.channel = q->channel;
 	q->merger.arena = &q->arena;
 	q->merger.limit = spec->merge;
+	q->round_pages = (spec->merge > ROUND_BYTES ? spec->merge :
+	    ROUND_BYTES) / GUEST_PAGE;
 	q->merger.done = request_done;
 	restore_counters(q, img);
 	return 0;
@@ -484,10 +486,11 @@ queue_place(struct queue *q)
 	return placed;
 }
 
-/* Take what there is, as far as the arena has room.  How many. */
+/* Take what there is, as far as arena and round have room.  How many. */
 static unsigned
 queue_take(struct queue *q)
 {
+	uint32_t end = q->arena.nr_used + q->round_pages;
 	unsigned found = q->stopped != 0 ? 0 : queue_place(q);
 	int n;
 
@@ -505,7 +508,8 @@ queue_take(struct queue *q)
 
 	q->now_ns = clock_ns();
 	q->armed = false;	/* its event is behind what is taken now */
-	while (n-- > 0 && q->barrier == NULL && STAILQ_EMPTY(&q->waiting)) {
+	while (n-- > 0 && q->barrier == NULL && STAILQ_EMPTY(&q->waiting) &&
+	    q->arena.nr_used < end) {
 		queue_take_one(q);
 		queue_place(q);
 		found++;

@@ -13,6 +13,13 @@
  *     -> hand over read data: one grant copy   queue_answer()
  *     -> all responses, one publish, at most one event
  *
+ * A round takes no more than 128 KiB of data, or one request, or one merged
+ * I/O if that may be larger: a guest whose requests are answered a few at a
+ * time goes on while the next ones are copied and, where the submitting thread
+ * does that (tmpfs, the page cache), read or written.  Measured on tmpfs at
+ * depth 32, that is worth 1.5 to 2 times the throughput from 4k to 256k; rounds
+ * of 32 KiB gain little more, and cost calls.
+ *
  * There is one request per ring slot, so a ring that passed ring_pending() can
  * never find the pool empty; a request that finds the arena full waits, and
  * with it everything behind it in the ring.
@@ -33,6 +40,8 @@
 #include "blkback/request.h"
 #include "ring/ring.h"
 
+#define ROUND_BYTES (128u << 10)
+
 struct queue {
 	/* From queue_open() to queue_close(). */
 	_Alignas(64)		/* each is written by another thread */
@@ -50,6 +59,7 @@ struct queue {
 	struct log_limit      log;
 	uint8_t              *descriptors;	/* pages of indirect requests */
 	uint32_t              poll_us;
+	uint32_t              round_pages;	/* taken in one round, about */
 	uint16_t              segments;	/* offered; of one request */
 	enum on_error         on_error;
 

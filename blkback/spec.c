@@ -19,7 +19,8 @@
 
 #define USAGE       "a disk spec is format[,option=value...]:path"
 #define SPEC_PAGE   4096u
-#define SPEC_MERGE  (1u << 20)	/* largest and default; bytes */
+#define SPEC_MERGE  (128u << 10)	/* default; bytes */
+#define SPEC_MERGE_MAX (1u << 20)
 #define SPEC_MEMORY (8u << 20)	/* default; bytes */
 #define SHOWN       64		/* most bytes of a user's word in a message */
 #define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
@@ -188,7 +189,7 @@ static const struct option options[] = {
 	  .words = poll_words, .number = true, .min = 0, .max = SPEC_POLL_MAX,
 	  .set = set_poll },
 	{ .name = "merge", .use = "0 (off) to 1M",
-	  .number = true, .suffix = true, .min = 0, .max = SPEC_MERGE,
+	  .number = true, .suffix = true, .min = 0, .max = SPEC_MERGE_MAX,
 	  .set = set_merge },
 	{ .name = "grants", .use = "auto, copy or persistent",
 	  .words = grants_words, .set = set_grants },

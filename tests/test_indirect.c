@@ -88,6 +88,7 @@ test_one_call(void **state)
 	unsigned i;
 
 	(void)state;
+	q.round_pages = q.arena.pages;
 	for (i = 0; i < 32; i++)
 		put_indirect(W, i * 200, 12, 100, 500 + i);
 	run();

@@ -61,6 +61,39 @@ test_one_of_everything(void **state)
 }
 
 /* One bad grant among eleven: nothing of the request reaches the image. */
+/*
+ * A round is as large as a merged I/O may be, but not larger, unless it is one
+ * request: what it has taken is answered before more is.
+ */
+static void
+test_round(void **state)
+{
+	unsigned i;
+
+	(void)state;
+	assert_int_equal(q.round_pages, 256);	/* the rig's merge= */
+	q.round_pages = 32;
+	for (i = 0; i < 16; i++)
+		put(BLKIF_OP_READ, i * 200, 5, 100 + i * 5);
+	assert_true(queue_round(&q));
+	assert_int_equal(page.queue[0].req_cons, 7);
+	assert_int_equal(*rsp_prod, 7);
+	assert_int_equal(copies, 1);
+	assert_true(queue_round(&q));
+	assert_int_equal(*rsp_prod, 14);
+	run();
+	assert_int_equal(*rsp_prod, 16);
+	assert_int_equal(copies, 3);
+
+	q.round_pages = 4;
+	put(BLKIF_OP_READ, 0, 11, 100);
+	put(BLKIF_OP_READ, 200, 1, 120);
+	assert_true(queue_round(&q));
+	assert_int_equal(*rsp_prod, 17);
+	run();
+	assert_int_equal(*rsp_prod, 18);
+}
+
 static void
 test_bad_segment(void **state)
 {
@@ -531,6 +564,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_write_read),
 		T(test_one_of_everything),
+		T(test_round),
 		T(test_bad_segment),
 		T(test_copy_call_fails),
 		T(test_sweep),

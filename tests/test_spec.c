@@ -22,7 +22,7 @@
 /* What "raw:/x" gives; each case below says what differs. */
 #define DEFAULTS							\
 	.format = "raw", .path = "/x", .cache = CACHE_NONE,		\
-	.poll_us = POLL_AUTO, .merge = 1 * MIB, .memory = 8 * MIB,	\
+	.poll_us = POLL_AUTO, .merge = 128 * KIB, .memory = 8 * MIB,	\
 	.ring_order = 4, .segments = 256, .readonly = false, .discard = true, \
 	.persistent = true, .iothreads = 1, .queues = 1
 
@@ -70,9 +70,9 @@ static const struct {
 	{ "raw,merge=0:/x",             { DEFAULTS, .merge = 0 } },
 	{ "raw,merge=1:/x",             { DEFAULTS, .merge = 1 } },
 	{ "raw,merge=44K:/x",           { DEFAULTS, .merge = 44 * KIB } },
-	{ "raw,merge=1024k:/x",         { DEFAULTS } },
-	{ "raw,merge=1M:/x",            { DEFAULTS } },
-	{ "raw,merge=1048576:/x",       { DEFAULTS } },
+	{ "raw,merge=1024k:/x",         { DEFAULTS, .merge = 1 * MIB } },
+	{ "raw,merge=1M:/x",            { DEFAULTS, .merge = 1 * MIB } },
+	{ "raw,merge=1048576:/x",       { DEFAULTS, .merge = 1 * MIB } },
 	{ "raw,grants=auto:/x",         { DEFAULTS } },
 	{ "raw,grants=copy:/x",         { DEFAULTS, .persistent = false } },
 	{ "raw,grants=persistent:/x",   { DEFAULTS } },
@@ -145,7 +145,6 @@ static const struct {
 	{ "raw,merge=0,memory=64K:/x",  { SMALL, .memory = 64 * KIB,
 	                                  .merge = 0, .segments = 16 } },
 	{ "raw,memory=1020K:/x",        { SMALL, .memory = 1020 * KIB,
-	                                  .merge = 1020 * KIB,
 	                                  .segments = 255 } },
 	{ "raw,memory=1M:/x",           { SMALL, .memory = 1 * MIB } },
 	{ "raw,segments=16,memory=64K:/x", { SMALL, .memory = 64 * KIB,
@@ -167,11 +166,9 @@ static const struct {
 
 	/* A queue has its share only. */
 	{ "raw,queues=16:/x",           { DEFAULTS, .queues = 16,
-	                                  .segments = 128,
-	                                  .merge = 512 * KIB } },
+	                                  .segments = 128 } },
 	{ "raw,iothreads=9:/x",         { DEFAULTS, .iothreads = 9,
-	                                  .queues = 9, .segments = 227,
-	                                  .merge = 908 * KIB } },
+	                                  .queues = 9, .segments = 227 } },
 	{ "raw,queues=16,segments=128,merge=512K:/x", { DEFAULTS,
 	                                  .queues = 16, .segments = 128,
 	                                  .merge = 512 * KIB } },
