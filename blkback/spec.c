@@ -405,6 +405,8 @@ offers_persistent(const struct disk_spec *spec)
 
 	if (spec->grants != GRANTS_AUTO)
 		return spec->grants == GRANTS_PERSISTENT;
+	if (cache_is_direct(spec->cache))
+		return false;
 	if (segments > SPEC_AUTO_SEGMENTS)
 		segments = SPEC_AUTO_SEGMENTS;
 	return spec->memory / SPEC_PAGE >= SPEC_AUTO_REQUESTS * (segments + 1);

@@ -657,8 +657,9 @@ persistent() {
 	# Where to remove what was written costs nothing.
 	shm=$(mktemp -d /dev/shm/ringback.XXXXXX) || shm=$dir
 	chmod 755 "$shm"
-	for x in raw:x86_64 raw,grants=persistent:x86_32 \
-	    qcow2,grants=auto:x86_64 qcow2:x86_32; do
+	for x in raw,cache=writeback:x86_64 raw,grants=persistent:x86_32 \
+	    qcow2,grants=auto,cache=writeback:x86_64 \
+	    qcow2,grants=persistent:x86_32; do
 		spec=${x%:*} abi=${x#*:} driver=${x%%[,:]*}
 		p="$spec, $abi, persistent"
 		rm -f "$shm/p.img"
@@ -682,9 +683,9 @@ persistent() {
 	done
 	new_image "$shm/p.img" 16m
 	check "a guest without persistent grants: attach" \
-	    persist "raw:$shm/p.img" --persistent=off
+	    persist "raw,grants=persistent:$shm/p.img" --persistent=off
 	copied "a guest without persistent grants"
-	for option in grants=copy memory=4m; do
+	for option in grants=copy cache=none cache=writeback,memory=4m; do
 		new_image "$shm/p.img" 16m
 		check "$option: attach" \
 		    persist "raw,$option:$shm/p.img" --persistent

@@ -68,7 +68,7 @@ test_attach_and_detach(void **state)
 	assert_node(r, by_hand(XVDB), "max-ring-pages", "16");
 	assert_node(r, by_hand(XVDB), "feature-flush-cache", "1");
 	assert_node(r, by_hand(XVDB), "feature-max-indirect-segments", "256");
-	assert_node(r, by_hand(XVDB), "feature-persistent", "1");
+	assert_node(r, by_hand(XVDB), "feature-persistent", "0");
 	assert_node(r, by_hand(XVDB), "multi-queue-max-queues", "1");
 	assert_node(r, by_hand(XVDB), "feature-barrier", "1");
 	assert_node(r, by_hand(XVDB), "sectors", NULL);
