@@ -147,10 +147,12 @@ large_requests() {
 	check "indirect: $1: reconnect" reconnected "$1" 2 256
 	counted "256 segments, $1, writes" 16 16 32 4112 --rw write --ios 16
 	counted "256 segments, $1, reads" 16 16 32 4112 --rw read --ios 16
-	counted "256 segments, $1, four writes at a time" 16 16 8 4112 \
+	# A round is 1 MiB at most.
+	counted "256 segments, $1, four writes at a time" 16 16 32 4112 \
 	    --rw write --ios 16 --depth 4 --batch 4
-	# Not on whole pages: 257 segments, the last in a request of its own.
-	counted "256 segments, $1, not aligned" 32 16 32 4128 --rw write \
+	# Not on whole pages: 257 segments, the last in a request of its own, for
+	# which a round has no room.
+	counted "256 segments, $1, not aligned" 32 32 48 4128 --rw write \
 	    --ios 16 --misalign 3
 	check "indirect: $1: verified" guest 7 io xvda --rw randrw --bs 1m \
 	    --depth 6 --ios 60 --misalign 5 --verify --zeroed
@@ -179,7 +181,8 @@ indirect() {
 	new_image "$dir/a.img" 64m
 	all_ios=0
 	guest 7 forget xvda
-	check "indirect: attach" rb attach guest-7 xvda "raw:$dir/a.img"
+	check "indirect: attach" rb attach guest-7 xvda \
+	    "raw,merge=1M:$dir/a.img"
 	exactly "indirect: segments offered" "$(xenstore-read \
 	    "$(be 7 51712)/feature-max-indirect-segments")" 256
 	for abi in x86_64 x86_32; do

@@ -78,7 +78,7 @@ static const struct attack attacks[] = {
 	    attack_event_storm },
 	{ "an event storm on a broken ring", SAME, attack_storm_when_broken },
 	{ "a port closed under the backend", SAME, attack_port_closed },
-	{ "nodes of every kind", SAME, attack_nodes },
+	{ "nodes of every kind", MAPPED, attack_nodes },
 	{ "nodes of the toolstack", SAME, attack_links },
 	{ "rings that cannot be mapped", SAME, attack_bad_ring },
 	{ "states at full speed", SAME, attack_states },
