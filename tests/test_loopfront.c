@@ -317,7 +317,7 @@ test_verify_places(void **state)
 	other[512 + 100] ^= 1;			/* of neither write */
 	assert_int_equal(read_torn(v, 8, other), -EILSEQ);
 	other[512 + 100] ^= 1;
-	verify_acked(v, 8, N);			/* of an older one than must be */
+	verify_acked(v, 8, N);			/* of one that is too old */
 	assert_int_equal(read_torn(v, 8, other), -EILSEQ);
 	assert_int_equal(read_torn(v, 8, buf), 0);
 	verify_free(v);

@@ -398,7 +398,8 @@ static void
 reconnect(bool persistent)
 {
 	struct message_connect c = { .abi = RING_ABI_X86_64, .nr_queues = 1,
-	    .persistent = persistent, .ring = { { .port = 3, .gref = { 1 } } } };
+	    .persistent = persistent,
+	    .ring = { { .port = 3, .gref = { 1 } } } };
 	char why[WHY_MAX];
 
 	queue_disconnect(&q);

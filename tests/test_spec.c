@@ -124,10 +124,12 @@ static const struct {
 	                                  .engine = ENGINE_THREADS } },
 	{ "raw,cache=directsync,io=native:/x", { DEFAULTS,
 	                                  .cache = CACHE_DIRECTSYNC } },
-	{ "raw,cache=writethrough:/x",  { CACHED, .cache = CACHE_WRITETHROUGH } },
+	{ "raw,cache=writethrough:/x",  { CACHED,
+	                                  .cache = CACHE_WRITETHROUGH } },
 	{ "raw,cache=writeback:/x",     { CACHED, .cache = CACHE_WRITEBACK } },
 	{ "raw,cache=unsafe:/x",        { CACHED, .cache = CACHE_UNSAFE } },
-	{ "raw,io=threads,cache=writeback:/x", { CACHED, .cache = CACHE_WRITEBACK } },
+	{ "raw,io=threads,cache=writeback:/x", { CACHED,
+	                                  .cache = CACHE_WRITEBACK } },
 
 	/* What was not asked for gives way to a small arena. */
 	{ "raw,memory=64K:/x",          { DEFAULTS, .memory = 64 * KIB,
