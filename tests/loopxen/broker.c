@@ -765,25 +765,29 @@ client_accept(int ep, int listener)
 	}
 }
 
+/* Who finds the socket, finds somebody listening. */
 static int
 broker_listen(const char *path)
 {
+	static const char	later[] = ".new";
 	struct sockaddr_un	sun = { .sun_family = AF_UNIX };
 	int			sock;
 
-	if (strlen(path) >= sizeof(sun.sun_path))
+	if (strlen(path) + sizeof(later) > sizeof(sun.sun_path))
 		errx(1, "%s: longer than the %zu bytes a socket's path may "
 		    "have; use a shorter folder", path,
-		    sizeof(sun.sun_path) - 1);
+		    sizeof(sun.sun_path) - sizeof(later));
 	strcpy(sun.sun_path, path);
+	strcat(sun.sun_path, later);
 	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
 	    0);
 	if (sock == -1)
 		err(1, "socket");
-	if (unlink(path) == -1 && errno != ENOENT)
-		err(1, "%s: cannot remove the old socket", path);
+	if (unlink(sun.sun_path) == -1 && errno != ENOENT)
+		err(1, "%s: cannot remove the old socket", sun.sun_path);
 	if (bind(sock, (struct sockaddr *)&sun, sizeof(sun)) == -1 ||
-	    listen(sock, SOMAXCONN) == -1)
+	    listen(sock, SOMAXCONN) == -1 ||
+	    rename(sun.sun_path, path) == -1)
 		err(1, "%s: cannot listen", path);
 	return sock;
 }
