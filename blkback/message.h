@@ -52,7 +52,7 @@
 
 #define MESSAGE_VERSION  2u
 #define MESSAGE_DISK_FD  3	/* the listening socket of a disk process */
-#define MAX_QUEUES       16u	/* rings of one vbd */
+#define MAX_QUEUES       SPEC_QUEUES_MAX	/* rings of one vbd */
 #define UUID_MAX         37u	/* text form, NUL included */
 #define BACKEND_PATH_MAX 128u
 

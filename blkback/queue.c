@@ -33,6 +33,7 @@ clock_ns(void)
 static uint32_t
 most_pages(const struct queue *q)
 {
+	_Static_assert(MAX_QUEUES <= ARENA_SHARES, "a share each");
 	return arena_share_pages(q->memory, q->number + 1);
 }
 
