@@ -12,8 +12,9 @@
 # writes patterns and reads them again instead.
 #
 # At depth 1 nobody but the one whose turn it is would keep a CPU from halting,
-# and waking one up costs more than an I/O: then the processes BENCH_SPINNERS
-# go on, one for each CPU and of the lowest class; else they are stopped.
+# and waking one up costs more than an I/O in memory: then the processes
+# BENCH_SPINNERS, if any, go on, one for each CPU and of the lowest class; else
+# they are stopped.
 # shellcheck disable=SC2086 # lists of words
 set -u
 target=$1 rw=$2 bs=$3 qd=$4 seconds=$5 verify=$6
