@@ -128,6 +128,7 @@ raw_activate(struct image *img, char why[WHY_MAX])
 		return rc;
 
 	r->file.sync_error = 0;
+	threads_forget(r->threads);
 	file_drop_cache(&r->file);
 	/* Before the lock was ours somebody may have resized it. */
 	rc = raw_read_size(r, why);

@@ -29,6 +29,8 @@ struct threads {
 	struct transfer_list todo;
 	unsigned             nr_idle;
 	bool                 stop;
+	pthread_mutex_t      sync_mutex;
+	int                  sync_error;	/* of the first flush that failed */
 };
 
 struct threads_engine {
@@ -77,6 +79,24 @@ transfer_data(const struct threads_user *u, struct transfer *t)
 	    n == -1 ? -errno : n, u->zero_beyond_end));
 }
 
+/*
+ * The kernel tells a loss to one fdatasync() of a descriptor, and channels
+ * share theirs: of two at once, the one that hears nothing must not be done
+ * before the other has been heard.
+ */
+static int
+sync_file(struct threads *s, int fd)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->sync_mutex);
+	if (s->sync_error == 0 && fdatasync(fd) == -1)
+		s->sync_error = -errno;
+	rc = s->sync_error;
+	pthread_mutex_unlock(&s->sync_mutex);
+	return rc;
+}
+
 static void
 transfer_do(struct transfer *t)
 {
@@ -89,7 +109,7 @@ transfer_do(struct transfer *t)
 		t->error = discard_pieces(t->user, t);
 		break;
 	case IO_FLUSH:
-		t->error = fdatasync(t->fd) == -1 ? -errno : 0;
+		t->error = sync_file(t->user->threads, t->fd);
 		break;
 	}
 }
@@ -167,6 +187,7 @@ threads_open(struct threads **tp, unsigned nr, const char *path,
 	STAILQ_INIT(&t->todo);
 	pthread_mutex_init(&t->mutex, NULL);
 	pthread_cond_init(&t->wake, NULL);
+	pthread_mutex_init(&t->sync_mutex, NULL);
 	for (; rc == 0 && t->nr < nr; t->nr += rc == 0)
 		rc = thread_start(&t->thread[t->nr], stack_bytes(),
 		    thread_main, t);
@@ -197,7 +218,18 @@ threads_close(struct threads *t)
 		pthread_join(t->thread[i], NULL);
 	pthread_cond_destroy(&t->wake);
 	pthread_mutex_destroy(&t->mutex);
+	pthread_mutex_destroy(&t->sync_mutex);
 	free(t);
+}
+
+void
+threads_forget(struct threads *t)
+{
+	if (t == NULL)
+		return;
+	pthread_mutex_lock(&t->sync_mutex);
+	t->sync_error = 0;
+	pthread_mutex_unlock(&t->sync_mutex);
 }
 
 /*

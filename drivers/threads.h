@@ -40,6 +40,9 @@ int  threads_open(struct threads **t, unsigned nr, const char *path,
          char why[WHY_MAX]);
 void threads_close(struct threads *t);	/* idle; NULL is fine */
 
+/* After a flush that failed all fail, until this.  NULL is fine. */
+void threads_forget(struct threads *t);
+
 /* Who has work for them: a channel. */
 struct threads_user {
 	struct threads      *threads;

@@ -193,7 +193,12 @@ pwritev(int fd, const struct iovec *iov, int cnt, off_t at)
 int
 fdatasync(int fd)
 {
-	__atomic_add_fetch(&kernel.nr_sync, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_fetch_add(&kernel.nr_sync, 1, __ATOMIC_SEQ_CST) == 0 &&
+	    kernel.sync_told != 0) {
+		usleep(20000);
+		errno = kernel.sync_told;
+		return -1;
+	}
 	if (kernel.sync_error != 0) {
 		errno = kernel.sync_error;
 		return -1;

@@ -36,6 +36,7 @@ struct kernel {
 	bool      nothing;	/* transfers succeed and move nothing */
 	unsigned  nr_interrupt;	/* io_getevents() calls that get EINTR */
 	int       sync_error;	/* of fdatasync() */
+	int       sync_told;	/* ... of the first one, which takes long */
 	unsigned  bad_piece;	/* the fallocate() that fails; 0: none */
 
 	/* What it saw. */

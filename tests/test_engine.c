@@ -183,6 +183,37 @@ test_deactivate_fails(void **state)
 	image_close(second.img);
 }
 
+/* Linux tells a loss to one of the flushes: all the same, none is done. */
+static void
+test_flushes_at_once(void **state)
+{
+	struct rig_io *flush[4];
+	unsigned i;
+
+	(void)state;
+	if (rig.engine == ENGINE_AIO)
+		return;		/* the kernel's own; direct I/O tells each */
+	open_raw(4);
+	kernel.sync_told = EIO;
+	for (i = 0; i < 4; i++) {
+		flush[i] = rig_io_new(&rig, IO_FLUSH, 0, 0, 0);
+		rig_submit(flush[i]);
+	}
+	rig_wait(&rig);
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(flush[i]->error, -EIO);
+		rig_io_free(flush[i]);
+	}
+	assert_int_equal(rig_flush(&rig), -EIO);
+
+	/* Activated again, the image is what the storage says. */
+	rig_unwatch(&rig);
+	assert_int_equal(image_deactivate(rig.img, rig.why), 0);
+	assert_int_equal(image_activate(rig.img, rig.why), 0);
+	rig_watch(&rig, 4);
+	assert_int_equal(rig_flush(&rig), 0);
+}
+
 #ifndef RINGBACK_SANITIZED
 static void
 test_no_allocation(void **state)
@@ -424,6 +455,7 @@ static const struct {
 	CASE(test_results),
 	CASE(test_discard),
 	CASE(test_deactivate_fails),
+	CASE(test_flushes_at_once),
 #ifndef RINGBACK_SANITIZED
 	CASE(test_no_allocation),
 #endif
