@@ -22,7 +22,7 @@
 #   SPEC=OPTIONS            of Ringback's disk spec ("poll=off,grants=persistent")
 #   ALSO="OPTIONS ..."      a disk of Ringback more, and a column, for each word:
 #                           with these options instead ("merge=0 merge=64K")
-#   RING_ORDER, SEGMENTS    what the guest takes of Ringback's offer (4, 256)
+#   RING_ORDER, SEGMENTS    what the guest takes of Ringback's offer (4, and 32 as Linux)
 #   PEER_ORDER              ... of the others' rings (3); 11 segments always
 #   EQUAL=1                 Ringback, too: ring order 3, 11 segments, grants=copy
 #   COSTS=0|xen|CALL,PAGE,EVENT     nanoseconds that a hypercall, each page of it
@@ -43,7 +43,7 @@ where=${WHERE:-both} tmpfs=${TMPFS:-/dev/shm} disk=${DISK:-$O}
 size=${SIZE:-512}
 backends=${BACKENDS:-ringback qemu tapdisk limit}
 repeats=${REPEATS:-9} seconds=${SECONDS:-0.5} cells=${CELLS-}
-spec=${SPEC-} also=${ALSO-} order=${RING_ORDER:-4} segments=${SEGMENTS:-256}
+spec=${SPEC-} also=${ALSO-} order=${RING_ORDER:-4} segments=${SEGMENTS:-32}
 peer_order=${PEER_ORDER:-3} equal=${EQUAL-} realtime=${REALTIME-}
 costs=${COSTS:-0} front=${SPIN:-off}
 work='' comparing='' status=0
