@@ -30,7 +30,7 @@ struct threads {
 	unsigned             nr_idle;
 	bool                 stop;
 	pthread_mutex_t      sync_mutex;
-	int                  sync_error;	/* of the first flush that failed */
+	int                  sync_error;	/* of a failed flush */
 };
 
 struct threads_engine {
