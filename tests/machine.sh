@@ -12,6 +12,7 @@
 #   guest_start N [OPTS]    a guest that plays Linux, domain N, named guest-N
 #   guest N COMMAND ...     tells it something (loopfront to)
 #   rb ...                  the command ringback
+#   on_cpu PID              the time that a process was on a CPU, in nanoseconds
 #   be N DEVID, fe N DEVID  the paths of a disk in xenstore
 #   spin, unspin            a process of the lowest class for each CPU, in
 #                           $spinners, keeps it from halting; the machine's end
@@ -59,6 +60,12 @@ command -v pgrep >/dev/null || {
 # Processes of disks, in the form of pgrep -a; they outlive the daemon.
 disk_processes() {
 	pgrep -a -f "^ringbackd: disk .*--run-dir $dir/run\$"
+}
+
+# Nanoseconds that the threads of a process were on a CPU.
+on_cpu() {
+	cat /proc/"$1"/task/*/schedstat |
+	    awk '{ n += $1 } END { printf "%.0f", n }'
 }
 
 daemon_start() {
