@@ -35,7 +35,7 @@ endef
 
 # Debian's names of what each step needs; `make deps` installs what is missing.
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
-             libsystemd-dev zlib1g-dev libzstd-dev
+             libsystemd-dev zlib1g-dev libzstd-dev libinih-dev
 DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3 e2fsprogs
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
@@ -127,12 +127,26 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
-SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand control device frontend \
-             log main process spec supervisor vbd vbd_process vdev xenstore)
-$(O)/ringbackd: LIBS = $(DISK_LIBS) -lxenstore -lsystemd -ljansson
+SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand config control defaults \
+             device frontend log main options process spec supervisor vbd \
+             vbd_process vdev xenstore)
+SUPERVISOR_LIBS = -lxenstore -lsystemd -ljansson -linih
+# Where the configuration file is goes into the program.
+$(O)/blkback/options.o $(O)/blkback/main.o: ALL_CPPFLAGS += -DSYSCONFDIR='"$(SYSCONFDIR)"'
+$(O)/blkback/options.o $(O)/blkback/main.o: $(O)/sysconfdir
+$(O)/sysconfdir: always
+	@mkdir -p $(@D)
+	@echo '$(SYSCONFDIR)' | cmp -s - $@ || echo '$(SYSCONFDIR)' >$@
+.PHONY: always
+$(O)/ringbackd: LIBS = $(DISK_LIBS) $(SUPERVISOR_LIBS)
 $(O)/ringbackd: $(SUPERVISOR) $(DISK)
 	$(LINK)
 
+TESTS += $(O)/test_options
+$(O)/test_options: LIBS = -lcmocka -lxenstore -linih $(DRIVER_LIBS)
+$(O)/test_options: $(O)/tests/test_options.o $(patsubst %,$(O)/blkback/%.o,config \
+    defaults log options spec vdev xenstore) $(DRIVERS)
+	$(LINK)
 TESTS += $(O)/test_device $(O)/test_xenstore
 $(O)/test_device: LIBS = -lcmocka
 $(O)/test_device: $(O)/tests/test_device.o $(O)/blkback/device.o
@@ -144,7 +158,7 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
 CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake
-$(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson $(DRIVER_LIBS)
+$(O)/ringbackd_fake: LIBS = $(SUPERVISOR_LIBS) $(DRIVER_LIBS)
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
@@ -158,16 +172,16 @@ $(O)/test_supervisor $(O)/test_service $(O)/test_redo: $(O)/test_%: $(O)/tests/t
 # ---- fuzz targets -----------------------------------------------------------
 # `check` runs each on its corpus and on damaged copies of it; `fuzz` runs
 # libFuzzer (clang) for FUZZ_SECONDS each, and keeps what it finds in $(O).
-FUZZ = message page qcow2 request ring spec xenstore
+FUZZ = message options page qcow2 request ring spec xenstore
 FUZZ_SECONDS = 60
-FUZZ_SOURCES = ring/ring.c $(patsubst %,blkback/%.c,frontend log message page \
-               request spec vdev xenstore) $(wildcard drivers/*.c)
+FUZZ_SOURCES = ring/ring.c $(patsubst %,blkback/%.c,config defaults frontend log \
+               message options page request spec vdev xenstore) $(wildcard drivers/*.c)
 # What each is made of, but for main: qcow2 has an aio without a kernel.
 fuzz_parts = tests/fuzz/fuzz_$(1).c $(if $(filter qcow2,$(1)),tests/fuzz/aio_now.c \
              $(filter-out drivers/aio.c,$(FUZZ_SOURCES)),$(FUZZ_SOURCES))
 TESTS += tests/fuzz/run.sh
 CHECK_NEEDS += $(FUZZ:%=$(O)/fuzz_%)
-$(FUZZ:%=$(O)/fuzz_%): LIBS = -lxenstore $(DRIVER_LIBS)
+$(FUZZ:%=$(O)/fuzz_%): LIBS = -lxenstore -linih $(DRIVER_LIBS)
 $(FUZZ:%=$(O)/fuzz_%): $(O)/fuzz_%: $(O)/tests/fuzz/main.o \
     $$(addprefix $(O)/,$$(addsuffix .o,$$(basename $$(call fuzz_parts,$$*))))
 	$(LINK)
@@ -176,7 +190,8 @@ $(O)/libfuzzer_%: $$(call fuzz_parts,$$*)
 	@mkdir -p $(@D)
 	$(call say,FUZZ,$@)clang $(ALL_CPPFLAGS) -std=gnu11 -g -O1 -o $@ \
 	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    $(filter %.c,$^) -lxenstore $(DRIVER_LIBS)
+	    -DSYSCONFDIR='"$(SYSCONFDIR)"' $(filter %.c,$^) -lxenstore -linih \
+	    $(DRIVER_LIBS)
 
 fuzz: ## libFuzzer, FUZZ_SECONDS (60) for each target
 fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
@@ -371,6 +386,7 @@ PREFIX       = /usr/local
 SBINDIR      = $(PREFIX)/sbin
 BINDIR       = $(PREFIX)/bin
 MANDIR       = $(PREFIX)/share/man
+SYSCONFDIR   = /etc
 UNITDIR      = $(PREFIX)/lib/systemd/system
 XENSCRIPTDIR = /etc/xen/scripts
 MODPROBEDIR  = /etc/modprobe.d
