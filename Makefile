@@ -206,13 +206,14 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
-$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback) \
+$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench detach hist inspect load pattern ringback) \
     $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
          tests/test_hotplug.sh tests/test_install.sh tests/test_man.sh \
+         tests/test_completion.sh tests/test_config.sh tests/test_units.sh \
          tests/test_cli_daemon.sh tests/test_info.sh tests/test_bench.sh \
          tests/test_compare.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
@@ -390,9 +391,12 @@ SYSCONFDIR   = /etc
 UNITDIR      = $(PREFIX)/lib/systemd/system
 XENSCRIPTDIR = /etc/xen/scripts
 MODPROBEDIR  = /etc/modprobe.d
-DIRS = $(addprefix $(DESTDIR),$(SBINDIR) $(BINDIR) $(MANDIR)/man8 $(UNITDIR) \
-       $(XENSCRIPTDIR) $(MODPROBEDIR))
+COMPLETIONDIR = $(PREFIX)/share/bash-completion/completions
+DIRS = $(addprefix $(DESTDIR),$(SBINDIR) $(BINDIR) $(MANDIR)/man5 $(MANDIR)/man8 \
+       $(UNITDIR) $(XENSCRIPTDIR) $(MODPROBEDIR) $(SYSCONFDIR) $(COMPLETIONDIR))
 MANS = $(wildcard tools/*.8)
+UNITS = $(wildcard tools/*.service)
+CONF = $(DESTDIR)$(SYSCONFDIR)/ringback.conf
 SOURCES = $(sort $(shell find blkback drivers ring tests tools -name '*.[ch]'))
 
 # ---- what to do ------------------------------------------------------------
@@ -432,20 +436,29 @@ install: $$(PROGRAMS)
 	install -m 755 $(O)/ringbackd $(DESTDIR)$(SBINDIR)/ringbackd
 	install -m 755 $(O)/ringback $(DESTDIR)$(BINDIR)/ringback
 	install -m 644 $(MANS) $(DESTDIR)$(MANDIR)/man8
+	install -m 644 tools/ringback.conf.5 $(DESTDIR)$(MANDIR)/man5
+	install -m 644 tools/ringback.bash-completion \
+	    $(DESTDIR)$(COMPLETIONDIR)/ringback
+	[ -e $(CONF) ] || install -m 644 tools/ringback.conf $(CONF)
 	install -m 644 tools/ringback-modprobe.conf \
 	    $(DESTDIR)$(MODPROBEDIR)/ringback.conf
 	sed 's|@BINDIR@|$(BINDIR)|' tools/block-ringback \
 	    >$(DESTDIR)$(XENSCRIPTDIR)/block-ringback
 	chmod 755 $(DESTDIR)$(XENSCRIPTDIR)/block-ringback
-	sed 's|@SBINDIR@|$(SBINDIR)|' tools/ringbackd.service \
-	    >$(DESTDIR)$(UNITDIR)/ringbackd.service
+	for u in $(UNITS:tools/%=%); do \
+	    sed 's|@SBINDIR@|$(SBINDIR)|; s|@BINDIR@|$(BINDIR)|' tools/$$u \
+	    >$(DESTDIR)$(UNITDIR)/$$u && \
+	    chmod 644 $(DESTDIR)$(UNITDIR)/$$u || exit 1; done
 
-uninstall: ## remove what install installed
+uninstall: ## remove what install installed, but for a changed ringback.conf
+	! cmp -s tools/ringback.conf $(CONF) || rm -f $(CONF)
 	rm -f $(DESTDIR)$(SBINDIR)/ringbackd $(DESTDIR)$(BINDIR)/ringback \
 	    $(MANS:tools/%=$(DESTDIR)$(MANDIR)/man8/%) \
 	    $(DESTDIR)$(MODPROBEDIR)/ringback.conf \
 	    $(DESTDIR)$(XENSCRIPTDIR)/block-ringback \
-	    $(DESTDIR)$(UNITDIR)/ringbackd.service
+	    $(DESTDIR)$(MANDIR)/man5/ringback.conf.5 \
+	    $(DESTDIR)$(COMPLETIONDIR)/ringback \
+	    $(UNITS:tools/%=$(DESTDIR)$(UNITDIR)/%)
 
 clean: ## remove what was built
 	rm -rf build build-*
