@@ -38,6 +38,7 @@ DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
              libsystemd-dev zlib1g-dev libzstd-dev libinih-dev
 DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3 e2fsprogs
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
+DEPS_DEB   = debhelper dpkg-dev lintian
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
 
 all:
@@ -449,6 +450,27 @@ install: $$(PROGRAMS)
 	    sed 's|@SBINDIR@|$(SBINDIR)|; s|@BINDIR@|$(BINDIR)|' tools/$$u \
 	    >$(DESTDIR)$(UNITDIR)/$$u && \
 	    chmod 644 $(DESTDIR)$(UNITDIR)/$$u || exit 1; done
+
+# From a copy of what the package is made of; dpkg leaves its results beside it.
+DEB = $(O)/deb
+deb: ## build a Debian package, in build/deb
+deb: deps-deb
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB)/ringback
+	$(Q)cp -r Makefile README.md COPYING blkback drivers ring tools $(DEB)/ringback
+	$(Q)mkdir $(DEB)/ringback/tests && cp tests/deps.sh $(DEB)/ringback/tests
+	$(Q)mv $(DEB)/ringback/tools/debian $(DEB)/ringback
+	$(Q)cd $(DEB)/ringback && MAKEFLAGS= dpkg-buildpackage -us -uc -b \
+	    >../build.log 2>&1 || { tail -n 30 ../build.log; exit 1; }
+	$(Q)lintian --allow-root --fail-on error,warning $(DEB)/ringback_*.deb
+	$(Q)ls $(DEB)/*.deb
+
+check-deb: ## ... and install, upgrade and purge it below a folder
+check-deb: deb
+	$(Q)O=$(O) sh tests/run.sh tests/test_deb.sh
+
+deps-deb: ## ... what deb needs
+	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_DEB)
+.PHONY: check-deb deb deps-deb
 
 uninstall: ## remove what install installed, but for a changed ringback.conf
 	! cmp -s tools/ringback.conf $(CONF) || rm -f $(CONF)

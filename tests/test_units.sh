@@ -41,6 +41,7 @@ for unit in ringbackd ringback-shutdown; do
 	done
 done
 lists ringback-shutdown.service After ringbackd.service
+lists ringbackd.service Wants ringback-shutdown.service
 if grep -E '^(Requires|BindsTo|PartOf|Requisite)=' \
     tools/ringback-shutdown.service; then
 	echo "FAIL a restart of ringbackd detaches all disks"
