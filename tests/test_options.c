@@ -19,6 +19,8 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
+#define END ((char *)NULL)	/* of arguments */
+
 static char conf[] = "/tmp/test_options.XXXXXX";
 static char said[4096];		/* by the last call */
 
@@ -86,7 +88,7 @@ test_good(void **state)
 	struct options opt;
 
 	(void)state;
-	assert_int_equal(read_with(&opt, "", NULL), 0);
+	assert_int_equal(read_with(&opt, "", END), 0);
 	assert_string_equal(opt.run_dir, "/run/ringback");
 	assert_int_equal(opt.nr_kinds, 2);
 	assert_string_equal(opt.kind[0], "vbd");
@@ -111,7 +113,7 @@ test_good(void **state)
 	    "[qcow2]\n"
 	    "default-options = memory=32M\n"
 	    "[raw]\n"
-	    "default-options = poll=5", NULL), 0);
+	    "default-options = poll=5", END), 0);
 	assert_string_equal(said, "");
 	assert_string_equal(opt.run_dir, "/run/other");
 	assert_int_equal(opt.nr_kinds, 1);
@@ -138,7 +140,7 @@ test_line_wins(void **state)
 	    "max-deaths = 5\nbacking-root = /a\nbacking-root = /b\n"
 	    "default-options = poll=off\n",
 	    "--run-dir", "/run/b", "--backing-root", "/c", "--default-options",
-	    "poll=1", NULL), 0);
+	    "poll=1", END), 0);
 	assert_string_equal(opt.run_dir, "/run/b");
 	assert_string_equal(opt.kind[0], "vbd3");
 	assert_int_equal(opt.max_deaths, 5);
@@ -148,7 +150,7 @@ test_line_wins(void **state)
 	options_free(&opt);
 	/* A bad file is one, whatever the command line says. */
 	assert_int_equal(read_with(&opt, "run-dir = a\n", "--run-dir",
-	    "/run/b", NULL), -EINVAL);
+	    "/run/b", END), -EINVAL);
 }
 
 #define LONG_100 "0123456789012345678901234567890123456789012345678901234567" \
@@ -207,7 +209,7 @@ test_bad(void **state)
 
 	(void)state;
 	for (i = 0; i < COUNT(bad); i++) {
-		assert_int_equal(read_with(&opt, bad[i].text, NULL), -EINVAL);
+		assert_int_equal(read_with(&opt, bad[i].text, END), -EINVAL);
 		snprintf(where, sizeof(where), "%s%s", bad[i].where[0] != '\0' ?
 		    conf : "", bad[i].where);
 		if (strstr(said, where) == NULL ||
@@ -230,7 +232,7 @@ test_bad_bytes(void **state)
 
 	(void)state;
 	memset(text, '#', sizeof(text) - 1);
-	assert_int_equal(read_with(&opt, text, NULL), -EINVAL);
+	assert_int_equal(read_with(&opt, text, END), -EINVAL);
 	assert_non_null(strstr(said, ":1: the line is too long"));
 	write_conf(nul, sizeof(nul) - 1);
 	assert_int_equal(listen_to(read_it, &opt), -EINVAL);
@@ -238,7 +240,7 @@ test_bad_bytes(void **state)
 	for (i = 0; i <= ROOTS_MAX; i++)
 		n += (size_t)snprintf(text + n, sizeof(text) - n,
 		    "backing-root = /%u\n", i);
-	assert_int_equal(read_with(&opt, text, NULL), -EINVAL);
+	assert_int_equal(read_with(&opt, text, END), -EINVAL);
 	assert_non_null(strstr(said, ":17: "));
 	assert_non_null(strstr(said, "one too many: 16 at most"));
 }
@@ -279,7 +281,7 @@ test_reload(void **state)
 
 	(void)state;
 	assert_int_equal(read_with(&opt, "run-dir = /run/a\nuid-base = 8\n"
-	    "backing-root = /a\ndefault-options = poll=5\n", NULL), 0);
+	    "backing-root = /a\ndefault-options = poll=5\n", END), 0);
 	write_conf(new, strlen(new));
 	assert_int_equal(listen_to(options_reload, &opt), 0);
 	assert_non_null(strstr(said, "run-dir has changed"));
