@@ -142,7 +142,9 @@ ringback attach web1 xvdb "qcow2:$dir/q.qcow2" &&
 say $? "... and first those of its format"
 io xvda && io xvdb
 say $? "the guest reads and writes"
-! grep 'going on' "$dir/log"
+# Unless this machine's root has none either: SYS_RESOURCE, number 24.
+bound=$(sed -n 's/^CapBnd:[[:space:]]*/0x/p' /proc/self/status)
+[ $((bound >> 24 & 1)) -eq 0 ] || ! grep 'going on' "$dir/log"
 say $? "... and no capability is missed"
 pid=$(full xvda | cut -d' ' -f2)
 grep -qE '^Uid:\s+7000[0-9]' "/proc/$pid/status"
@@ -160,6 +162,9 @@ ringback attach web1 xvdc "raw:$dir/c.img" &&
     is_full xvdc "raw,poll=7:$dir/c.img" &&
     is_full xvda "raw,merge=0,poll=off:$dir/a.img"
 say $? "that holds for disks attached from then on"
+"$O/loopfront" to "$dir/g.sock" reopen xvda >"$dir/io" 2>&1 && io xvda &&
+    is_full xvda "raw,merge=0,poll=off:$dir/a.img"
+say $? "... and not for one whose guest connects again"
 qemu-img create -q -f qcow2 -F raw -b "$dir/b.img" "$dir/o.qcow2"
 ! ringback attach web1 xvdd "qcow2:$dir/o.qcow2" &&
     grep -q "$dir/b.img" "$dir/text"

@@ -403,6 +403,11 @@ test_long(void **state)
 		assert_int_equal(defaults_parse(&d, text, full, &spec, why),
 		    -EINVAL);
 	}
+	/* ... and any path for the options. */
+	snprintf(text, sizeof(text), "raw:/%0*d", SPEC_MAX - 6, 1);
+	assert_int_equal(strlen(text), SPEC_MAX - 1);
+	assert_int_equal(defaults_parse(&d, text, full, &spec, why), -EINVAL);
+	assert_non_null(strstr(why, "its default-options have more than"));
 }
 
 static int
