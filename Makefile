@@ -35,9 +35,10 @@ endef
 
 # Debian's names of what each step needs; `make deps` installs what is missing.
 DEPS_BUILD = gcc libc6-dev libxen-dev libaio-dev libseccomp-dev libjansson-dev \
-             libsystemd-dev zlib1g-dev libzstd-dev
+             libsystemd-dev zlib1g-dev libzstd-dev libinih-dev
 DEPS_CHECK = libcmocka-dev qemu-utils xenstore-utils fio procps python3 e2fsprogs
 DEPS_LINT  = clang libclang-rt-14-dev clang-format clang-tidy cppcheck
+DEPS_DEB   = debhelper dpkg-dev lintian
 DEPS_XEN   = qemu-system-x86 debootstrap cpio e2fsprogs python3 xz-utils zstd
 
 all:
@@ -127,12 +128,26 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
-SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand control device frontend \
-             log main process spec supervisor vbd vbd_process vdev xenstore)
-$(O)/ringbackd: LIBS = $(DISK_LIBS) -lxenstore -lsystemd -ljansson
+SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand config control defaults \
+             device frontend log main options process spec supervisor vbd \
+             vbd_process vdev xenstore)
+SUPERVISOR_LIBS = -lxenstore -lsystemd -ljansson -linih
+# Where the configuration file is goes into the program.
+$(O)/blkback/options.o $(O)/blkback/main.o: ALL_CPPFLAGS += -DSYSCONFDIR='"$(SYSCONFDIR)"'
+$(O)/blkback/options.o $(O)/blkback/main.o: $(O)/sysconfdir
+$(O)/sysconfdir: always
+	@mkdir -p $(@D)
+	@echo '$(SYSCONFDIR)' | cmp -s - $@ || echo '$(SYSCONFDIR)' >$@
+.PHONY: always
+$(O)/ringbackd: LIBS = $(DISK_LIBS) $(SUPERVISOR_LIBS)
 $(O)/ringbackd: $(SUPERVISOR) $(DISK)
 	$(LINK)
 
+TESTS += $(O)/test_options
+$(O)/test_options: LIBS = -lcmocka -lxenstore -linih $(DRIVER_LIBS)
+$(O)/test_options: $(O)/tests/test_options.o $(patsubst %,$(O)/blkback/%.o,config \
+    defaults log options spec vdev xenstore) $(DRIVERS)
+	$(LINK)
 TESTS += $(O)/test_device $(O)/test_xenstore
 $(O)/test_device: LIBS = -lcmocka
 $(O)/test_device: $(O)/tests/test_device.o $(O)/blkback/device.o
@@ -144,7 +159,7 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
 CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake
-$(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson $(DRIVER_LIBS)
+$(O)/ringbackd_fake: LIBS = $(SUPERVISOR_LIBS) $(DRIVER_LIBS)
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
@@ -158,16 +173,16 @@ $(O)/test_supervisor $(O)/test_service $(O)/test_redo: $(O)/test_%: $(O)/tests/t
 # ---- fuzz targets -----------------------------------------------------------
 # `check` runs each on its corpus and on damaged copies of it; `fuzz` runs
 # libFuzzer (clang) for FUZZ_SECONDS each, and keeps what it finds in $(O).
-FUZZ = message page qcow2 request ring spec xenstore
+FUZZ = message options page qcow2 request ring spec xenstore
 FUZZ_SECONDS = 60
-FUZZ_SOURCES = ring/ring.c $(patsubst %,blkback/%.c,frontend log message page \
-               request spec vdev xenstore) $(wildcard drivers/*.c)
+FUZZ_SOURCES = ring/ring.c $(patsubst %,blkback/%.c,config defaults frontend log \
+               message options page request spec vdev xenstore) $(wildcard drivers/*.c)
 # What each is made of, but for main: qcow2 has an aio without a kernel.
 fuzz_parts = tests/fuzz/fuzz_$(1).c $(if $(filter qcow2,$(1)),tests/fuzz/aio_now.c \
              $(filter-out drivers/aio.c,$(FUZZ_SOURCES)),$(FUZZ_SOURCES))
 TESTS += tests/fuzz/run.sh
 CHECK_NEEDS += $(FUZZ:%=$(O)/fuzz_%)
-$(FUZZ:%=$(O)/fuzz_%): LIBS = -lxenstore $(DRIVER_LIBS)
+$(FUZZ:%=$(O)/fuzz_%): LIBS = -lxenstore -linih $(DRIVER_LIBS)
 $(FUZZ:%=$(O)/fuzz_%): $(O)/fuzz_%: $(O)/tests/fuzz/main.o \
     $$(addprefix $(O)/,$$(addsuffix .o,$$(basename $$(call fuzz_parts,$$*))))
 	$(LINK)
@@ -176,7 +191,8 @@ $(O)/libfuzzer_%: $$(call fuzz_parts,$$*)
 	@mkdir -p $(@D)
 	$(call say,FUZZ,$@)clang $(ALL_CPPFLAGS) -std=gnu11 -g -O1 -o $@ \
 	    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    $(filter %.c,$^) -lxenstore $(DRIVER_LIBS)
+	    -DSYSCONFDIR='"$(SYSCONFDIR)"' $(filter %.c,$^) -lxenstore -linih \
+	    $(DRIVER_LIBS)
 
 fuzz: ## libFuzzer, FUZZ_SECONDS (60) for each target
 fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
@@ -191,13 +207,14 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
-$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback) \
+$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench detach hist inspect load pattern ringback) \
     $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
 
 TESTS += tests/check-includes.sh $(O)/test_log $(O)/test_spec $(O)/test_cli \
          tests/test_hotplug.sh tests/test_install.sh tests/test_man.sh \
+         tests/test_completion.sh tests/test_config.sh tests/test_units.sh \
          tests/test_cli_daemon.sh tests/test_info.sh tests/test_bench.sh \
          tests/test_compare.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
@@ -371,12 +388,16 @@ PREFIX       = /usr/local
 SBINDIR      = $(PREFIX)/sbin
 BINDIR       = $(PREFIX)/bin
 MANDIR       = $(PREFIX)/share/man
+SYSCONFDIR   = /etc
 UNITDIR      = $(PREFIX)/lib/systemd/system
 XENSCRIPTDIR = /etc/xen/scripts
 MODPROBEDIR  = /etc/modprobe.d
-DIRS = $(addprefix $(DESTDIR),$(SBINDIR) $(BINDIR) $(MANDIR)/man8 $(UNITDIR) \
-       $(XENSCRIPTDIR) $(MODPROBEDIR))
+COMPLETIONDIR = $(PREFIX)/share/bash-completion/completions
+DIRS = $(addprefix $(DESTDIR),$(SBINDIR) $(BINDIR) $(MANDIR)/man5 $(MANDIR)/man8 \
+       $(UNITDIR) $(XENSCRIPTDIR) $(MODPROBEDIR) $(SYSCONFDIR) $(COMPLETIONDIR))
 MANS = $(wildcard tools/*.8)
+UNITS = $(wildcard tools/*.service)
+CONF = $(DESTDIR)$(SYSCONFDIR)/ringback.conf
 SOURCES = $(sort $(shell find blkback drivers ring tests tools -name '*.[ch]'))
 
 # ---- what to do ------------------------------------------------------------
@@ -416,20 +437,50 @@ install: $$(PROGRAMS)
 	install -m 755 $(O)/ringbackd $(DESTDIR)$(SBINDIR)/ringbackd
 	install -m 755 $(O)/ringback $(DESTDIR)$(BINDIR)/ringback
 	install -m 644 $(MANS) $(DESTDIR)$(MANDIR)/man8
+	install -m 644 tools/ringback.conf.5 $(DESTDIR)$(MANDIR)/man5
+	install -m 644 tools/ringback.bash-completion \
+	    $(DESTDIR)$(COMPLETIONDIR)/ringback
+	[ -e $(CONF) ] || install -m 644 tools/ringback.conf $(CONF)
 	install -m 644 tools/ringback-modprobe.conf \
 	    $(DESTDIR)$(MODPROBEDIR)/ringback.conf
 	sed 's|@BINDIR@|$(BINDIR)|' tools/block-ringback \
 	    >$(DESTDIR)$(XENSCRIPTDIR)/block-ringback
 	chmod 755 $(DESTDIR)$(XENSCRIPTDIR)/block-ringback
-	sed 's|@SBINDIR@|$(SBINDIR)|' tools/ringbackd.service \
-	    >$(DESTDIR)$(UNITDIR)/ringbackd.service
+	for u in $(UNITS:tools/%=%); do \
+	    sed 's|@SBINDIR@|$(SBINDIR)|; s|@BINDIR@|$(BINDIR)|' tools/$$u \
+	    >$(DESTDIR)$(UNITDIR)/$$u && \
+	    chmod 644 $(DESTDIR)$(UNITDIR)/$$u || exit 1; done
 
-uninstall: ## remove what install installed
+# From a copy of what the package is made of; dpkg leaves its results beside it.
+DEB = $(O)/deb
+deb: ## build a Debian package, in build/deb
+deb: deps-deb
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB)/ringback
+	$(Q)cp -r Makefile README.md COPYING blkback drivers ring tools $(DEB)/ringback
+	$(Q)mkdir $(DEB)/ringback/tests && cp tests/deps.sh $(DEB)/ringback/tests
+	$(Q)mv $(DEB)/ringback/tools/debian $(DEB)/ringback
+	$(Q)cd $(DEB)/ringback && MAKEFLAGS= dpkg-buildpackage -us -uc -b \
+	    >../build.log 2>&1 || { tail -n 30 ../build.log; exit 1; }
+	$(Q)lintian --allow-root --fail-on error,warning $(DEB)/ringback_*.deb
+	$(Q)ls $(DEB)/*.deb
+
+check-deb: ## ... and install, upgrade and purge it below a folder
+check-deb: deb
+	$(Q)O=$(O) sh tests/run.sh tests/test_deb.sh
+
+deps-deb: ## ... what deb needs
+	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_DEB)
+.PHONY: check-deb deb deps-deb
+
+uninstall: ## remove what install installed, but for a changed ringback.conf
+	! cmp -s tools/ringback.conf $(CONF) || rm -f $(CONF)
 	rm -f $(DESTDIR)$(SBINDIR)/ringbackd $(DESTDIR)$(BINDIR)/ringback \
 	    $(MANS:tools/%=$(DESTDIR)$(MANDIR)/man8/%) \
 	    $(DESTDIR)$(MODPROBEDIR)/ringback.conf \
 	    $(DESTDIR)$(XENSCRIPTDIR)/block-ringback \
-	    $(DESTDIR)$(UNITDIR)/ringbackd.service
+	    $(DESTDIR)$(MANDIR)/man5/ringback.conf.5 \
+	    $(DESTDIR)$(COMPLETIONDIR)/ringback \
+	    $(UNITS:tools/%=$(DESTDIR)$(UNITDIR)/%)
 
 clean: ## remove what was built
 	rm -rf build build-*

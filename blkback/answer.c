@@ -308,8 +308,8 @@ describe(struct vbd *v)
 	if (xenstore_read(&v->sup->xs, XBT_NULL, dir, "name", name,
 	    sizeof(name)) < 0)
 		name[0] = '\0';
-	return json_pack("{s:i, s:o, s:I, s:s, s:s, s:s, s:s, s:o, s:i, s:I, "
-	    "s:i, s:b, s:o}",
+	return json_pack("{s:i, s:o, s:I, s:s, s:s, s:s, s:s, s:o, s:o, s:i, "
+	    "s:I, s:i, s:b, s:o}",
 	    "domid", (int)v->domid,
 	    "domain", text(name),
 	    "devid", (json_int_t)v->devid,
@@ -319,6 +319,7 @@ describe(struct vbd *v)
 	    device_state_name(v->now.exists ? v->now.ours : 0),
 	    "frontend-state", device_state_name(v->now.theirs),
 	    "spec", text(v->spec),
+	    "full-spec", text(v->full),
 	    "pid", (int)v->proc.pid,
 	    "size", (json_int_t)(open ? v->geometry.size : 0),
 	    "queues", v->now.link == LINK_UP ? (int)v->rings.nr_queues : 0,

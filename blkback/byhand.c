@@ -122,6 +122,7 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
     const char *text, bool readonly, char why[WHY_MAX])
 {
 	struct disk_spec spec;
+	char full[SPEC_MAX];
 	uint32_t domid, devid;
 	struct vbd *v;
 
@@ -135,7 +136,7 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 		    "xvdb, hda, sda, d0p1 or a number", vdev);
 		return NULL;
 	}
-	if (spec_parse(text, &spec, why) < 0 ||
+	if (defaults_parse(&sup->opt->defaults, text, full, &spec, why) < 0 ||
 	    byhand_find_domain(sup, domain, &domid, why) < 0 ||
 	    check_free(sup, domid, devid, vdev, why) < 0)
 		return NULL;
@@ -148,8 +149,8 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 	v->creating = true;
 	v->looked = true;
 	v->readonly = readonly;
-	vbd_set_offer(v, &spec);
 	snprintf(v->spec, sizeof(v->spec), "%s", text);
+	vbd_take_full(v, full);
 	vbd_read_uuid(v);
 	if (vbd_adopt(v)) {
 		/* Nobody that we know of: what it serves is not ours to say. */

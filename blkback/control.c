@@ -306,7 +306,7 @@ control_listen(struct supervisor *sup)
 	int fd, rc;
 
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/" CONTROL_SOCKET,
-	    sup->opt.run_dir);
+	    sup->opt->run_dir);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
@@ -363,7 +363,7 @@ control_stop(struct supervisor *sup)
 			client_free(c);
 	}
 	close(ctl->fd);
-	snprintf(path, sizeof(path), "%s/" CONTROL_SOCKET, sup->opt.run_dir);
+	snprintf(path, sizeof(path), "%s/" CONTROL_SOCKET, sup->opt->run_dir);
 	if (unlink(path) != 0 && errno != ENOENT)
 		log_error(-errno, "cannot remove %s", path);
 	free(ctl);

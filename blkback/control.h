@@ -17,7 +17,8 @@
  *   {"op": "list"}
  *        {"ok": true, "disks": [{"domid": 7, "domain": "web1", "devid": 51728,
  *         "vdev": "xvdb", "kind": "ringback", "state": "Connected",
- *         "frontend-state": "Connected", "spec": "...", "pid": 123,
+ *         "frontend-state": "Connected", "spec": "...", "full-spec": "...",
+ *         "pid": 123,
  *         "size": 1048576, "readonly": false, "error": null | "..."}]}
  *   {"op": "stats", "domain": "7", "vdev": "xvdb"}
  *        {"ok": true, "stats": {"reads": ..., ...}}: page.h's counters with

@@ -412,6 +412,21 @@ offers_persistent(const struct disk_spec *spec)
 	return spec->memory / SPEC_PAGE >= SPEC_AUTO_REQUESTS * (segments + 1);
 }
 
+bool
+spec_profile_sets(const char *profile, const char *option)
+{
+	const struct word *w;
+	size_t i;
+
+	for (w = profile_words; w->word != NULL; w++)
+		for (i = 0; i < COUNT(settings); i++)
+			if (strcmp(w->word, profile) == 0 &&
+			    w->value == (uint32_t)settings[i].profile &&
+			    strcmp(settings[i].option, option) == 0)
+				return true;
+	return false;
+}
+
 /* What was given wins, wherever it stands. */
 static int
 apply_profile(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])

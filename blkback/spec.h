@@ -84,4 +84,7 @@ struct disk_spec {
  */
 int spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX]);
 
+/* Is the option one of those that the profile stands for? */
+bool spec_profile_sets(const char *profile, const char *option);
+
 #endif

@@ -31,8 +31,8 @@ supervisor_has_kind(const struct supervisor *sup, const char *kind)
 {
 	unsigned i;
 
-	for (i = 0; i < sup->opt.nr_kinds; i++)
-		if (strcmp(sup->opt.kind[i], kind) == 0)
+	for (i = 0; i < sup->opt->nr_kinds; i++)
+		if (strcmp(sup->opt->kind[i], kind) == 0)
 			return true;
 	return false;
 }
@@ -122,13 +122,13 @@ backend_event(struct supervisor *sup, const char *path)
 		return;
 	}
 	/* A whole domain, or a whole kind; also the watch's first event. */
-	for (i = 0; i < sup->opt.nr_kinds; i++) {
-		size_t n = strlen(sup->opt.kind[i]);
+	for (i = 0; i < sup->opt->nr_kinds; i++) {
+		size_t n = strlen(sup->opt->kind[i]);
 
 		if (strncmp(path, "backend/", 8) == 0 &&
-		    strncmp(path + 8, sup->opt.kind[i], n) == 0 &&
+		    strncmp(path + 8, sup->opt->kind[i], n) == 0 &&
 		    (path[8 + n] == '\0' || path[8 + n] == '/'))
-			scan(sup, sup->opt.kind[i]);
+			scan(sup, sup->opt->kind[i]);
 	}
 	/* What was removed is no longer found. */
 	touch_all(sup);
@@ -180,8 +180,8 @@ on_xenstore(sd_event_source *source, int fd, uint32_t events, void *arg)
 		return 0;
 	if (errno == ENOMEM) {
 		/* libxenstore has thrown it away: whatever it was about. */
-		for (k = 0; k < sup->opt.nr_kinds; k++)
-			scan(sup, sup->opt.kind[k]);
+		for (k = 0; k < sup->opt->nr_kinds; k++)
+			scan(sup, sup->opt->kind[k]);
 		touch_all(sup);
 	} else if (i == 0) {
 		sup->xs.lost = true;
@@ -253,12 +253,12 @@ parse_file(const char *name, const char *suffix, uint32_t *domid,
 static void
 find_orphans(struct supervisor *sup)
 {
-	DIR *dir = opendir(sup->opt.run_dir);
+	DIR *dir = opendir(sup->opt->run_dir);
 	uint32_t domid, devid;
 	struct dirent *e;
 
 	if (dir == NULL) {
-		log_error(-errno, "cannot read %s", sup->opt.run_dir);
+		log_error(-errno, "cannot read %s", sup->opt->run_dir);
 		return;
 	}
 	while ((e = readdir(dir)) != NULL)
@@ -271,7 +271,7 @@ find_orphans(struct supervisor *sup)
 		    vbd_find(sup, domid, devid) == NULL &&
 		    unlinkat(dirfd(dir), e->d_name, 0) != 0)
 			log_error(-errno, "cannot remove %s/%s",
-			    sup->opt.run_dir, e->d_name);
+			    sup->opt->run_dir, e->d_name);
 	closedir(dir);
 }
 
@@ -349,6 +349,34 @@ on_stop(sd_event_source *source, const struct signalfd_siginfo *info,
 	return sd_event_exit(sup->event, 0);
 }
 
+/* To systemd, if it started us. */
+static void
+notify(const char *state)
+{
+	int rc = sd_notify(0, state);
+
+	if (rc < 0)
+		log_error(rc, "cannot tell systemd %s", state);
+}
+
+static int
+on_reload(sd_event_source *source, const struct signalfd_siginfo *info,
+    void *arg)
+{
+	struct supervisor *sup = arg;
+
+	(void)source;
+	(void)info;
+	notify("RELOADING=1");
+	if (options_reload(sup->opt) < 0)
+		log_error(0, "what was read before that still holds");
+	else
+		log_info("the configuration is read again; it holds for disks "
+		    "that are attached from now on");
+	notify("READY=1");
+	return 0;
+}
+
 static int
 on_child(sd_event_source *source, const struct signalfd_siginfo *info,
     void *arg)
@@ -381,6 +409,12 @@ start_loop(struct supervisor *sup)
 		rc = sd_event_add_signal(sup->event, NULL, SIGCHLD, on_child,
 		    sup);
 	if (rc >= 0)
+		rc = sd_event_add_signal(sup->event, NULL, SIGHUP, on_reload,
+		    sup);
+	/* Only if systemd asks for it: nothing wakes an idle daemon else. */
+	if (rc >= 0)
+		rc = sd_event_set_watchdog(sup->event, true);
+	if (rc >= 0)
 		rc = sd_event_add_post(sup->event, NULL, on_done, sup);
 	if (rc >= 0)
 		rc = sd_event_add_defer(sup->event, &sup->work, on_work, sup);
@@ -409,8 +443,8 @@ start_xenstore(struct supervisor *sup)
 		sup->own_domid = 0;
 		rc = 0;
 	}
-	for (i = 0; rc == 0 && i < sup->opt.nr_kinds; i++) {
-		snprintf(path, sizeof(path), "backend/%s", sup->opt.kind[i]);
+	for (i = 0; rc == 0 && i < sup->opt->nr_kinds; i++) {
+		snprintf(path, sizeof(path), "backend/%s", sup->opt->kind[i]);
 		rc = xenstore_watch(&sup->xs, path, "backend");
 	}
 	if (rc == 0)
@@ -442,8 +476,8 @@ start(struct supervisor *sup)
 	 * a directory is taken over, and the rest has none.
 	 */
 	sup->xs.error = 0;
-	for (i = 0; i < sup->opt.nr_kinds; i++)
-		scan(sup, sup->opt.kind[i]);
+	for (i = 0; i < sup->opt->nr_kinds; i++)
+		scan(sup, sup->opt->kind[i]);
 	if (sup->xs.error != 0) {
 		log_error(sup->xs.error, "cannot read which disks there are "
 		    "in xenstore; start ringbackd again");
@@ -455,7 +489,7 @@ start(struct supervisor *sup)
 	rc = control_start(sup);
 	if (rc < 0)
 		log_error(rc, "cannot listen on %s/" CONTROL_SOCKET,
-		    sup->opt.run_dir);
+		    sup->opt->run_dir);
 	return rc;
 }
 
@@ -480,24 +514,14 @@ stop(struct supervisor *sup)
 		xenstore_close(&sup->xs);
 }
 
-/* To systemd, if it started us. */
-static void
-notify(const char *state)
-{
-	int rc = sd_notify(0, state);
-
-	if (rc < 0)
-		log_error(rc, "cannot tell systemd %s", state);
-}
-
 int
-supervisor_main(const struct options *opt)
+supervisor_main(struct options *opt)
 {
 	static struct supervisor sup;
 	sigset_t signals;
 	int lock, rc;
 
-	sup.opt = *opt;
+	sup.opt = opt;
 	LIST_INIT(&sup.vbds);
 	TAILQ_INIT(&sup.touched);
 
@@ -506,6 +530,7 @@ supervisor_main(const struct options *opt)
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGCHLD);
+	sigaddset(&signals, SIGHUP);
 	if (sigprocmask(SIG_BLOCK, &signals, NULL) != 0 ||
 	    signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
 		log_error(-errno, "cannot set up signals");

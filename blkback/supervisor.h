@@ -20,36 +20,13 @@
 #include <systemd/sd-event.h>
 
 #include "blkback/control.h"
-#include "blkback/process.h"
+#include "blkback/options.h"
 #include "blkback/xenstore.h"
-
-#define KIND_MAX   16u	/* bytes of a backend kind, NUL included */
-#define KINDS_MAX  4u
-#define BY_HAND    "ringback"	/* the kind of `ringback attach` */
-#define NO_UID     65534u	/* of a disk process, when none is configured */
-
-/*
- * A request may kill each process that takes it up: at the last of so many
- * deaths in a minute what is in flight is answered with an error, and the disk
- * closed.
- */
-#define MAX_DEATHS  3u		/* when nothing else is asked for */
-#define DEATHS_KEPT 16u		/* no higher number can be asked for */
 
 struct vbd;
 struct control;
 LIST_HEAD(vbd_list, vbd);
 TAILQ_HEAD(vbd_queue, vbd);
-
-struct options {
-	const char *run_dir;
-	char        kind[KINDS_MAX][KIND_MAX];
-	unsigned    nr_kinds;
-	uint32_t    uid_base;		/* 0: NO_UID for all */
-	uint32_t    max_deaths;		/* 0: no limit */
-	const char *backing_root[ROOTS_MAX + 1];	/* NULL ends them */
-	bool        verbose;
-};
 
 /* Processes that have hung up; whose they were. */
 #define ENDED_MAX 16u
@@ -59,7 +36,7 @@ struct ended {
 };
 
 struct supervisor {
-	struct options   opt;
+	struct options  *opt;		/* main()'s; read again at SIGHUP */
 	sd_event        *event;
 	struct xenstore  xs;
 	uint32_t         own_domid;
@@ -72,7 +49,7 @@ struct supervisor {
 };
 
 /* Serve until SIGTERM.  An exit status. */
-int  supervisor_main(const struct options *opt);
+int  supervisor_main(struct options *opt);
 
 bool supervisor_has_kind(const struct supervisor *sup, const char *kind);
 

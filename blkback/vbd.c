@@ -255,8 +255,8 @@ vbd_read_uuid(struct vbd *v)
 		strcpy(v->uuid, uuid);
 }
 
-void
-vbd_set_offer(struct vbd *v, const struct disk_spec *spec)
+static void
+set_offer(struct vbd *v, const struct disk_spec *spec)
 {
 	v->offer.max_order = spec->ring_order;
 	v->offer.max_queues = spec->queues;
@@ -265,11 +265,39 @@ vbd_set_offer(struct vbd *v, const struct disk_spec *spec)
 	v->readonly |= spec->readonly;
 }
 
+int
+vbd_take_spec(struct vbd *v, char why[WHY_MAX])
+{
+	struct disk_spec spec;
+	int rc;
+
+	if (v->now.image == IMAGE_OPEN && strcmp(v->spec, v->opened) == 0 &&
+	    vbd_take_full(v, v->open.spec))
+		return 0;
+	rc = defaults_parse(&v->sup->opt->defaults, v->spec, v->full, &spec,
+	    why);
+	if (rc == 0)
+		set_offer(v, &spec);
+	return rc;
+}
+
+bool
+vbd_take_full(struct vbd *v, const char *full)
+{
+	struct disk_spec spec;
+	char why[WHY_MAX];
+
+	if (!defaults_fit(full, v->spec) || spec_parse(full, &spec, why) < 0)
+		return false;
+	snprintf(v->full, sizeof(v->full), "%s", full);
+	set_offer(v, &spec);
+	return true;
+}
+
 /* Everything that the toolstack says of the disk. */
 static int
 configure(struct vbd *v)
 {
-	struct disk_spec spec;
 	char text[XENSTORE_PATH_MAX];
 	int rc;
 
@@ -286,7 +314,7 @@ configure(struct vbd *v)
 	v->cdrom = xenstore_read(&v->sup->xs, XBT_NULL, v->path, "device-type",
 	    text, sizeof(text)) == 0 && strcmp(text, "cdrom") == 0;
 
-	v->bad_spec[0] = '\0';
+	v->bad_spec[0] = v->full[0] = '\0';
 	v->offer = (struct frontend_offer){ RING_MAX_ORDER, 1, false };
 	v->segments = SPEC_SEGMENTS_MIN;
 	rc = read_node(v, "params", v->spec, sizeof(v->spec));
@@ -299,10 +327,8 @@ configure(struct vbd *v)
 	if (rc < 0)
 		return rc;
 	/* A bad one is offered all the same: xl asks in InitWait. */
-	if (spec_parse(v->spec, &spec, v->bad_spec) == 0) {
+	if (vbd_take_spec(v, v->bad_spec) == 0)
 		v->bad_spec[0] = '\0';
-		vbd_set_offer(v, &spec);
-	}
 	vbd_read_uuid(v);
 	return 0;
 }
@@ -522,7 +548,7 @@ offer(struct vbd *v)
 		}
 		if (v->now.image == IMAGE_FAILED)
 			v->now.image = IMAGE_NONE;
-		else if (!v->adopting && (strcmp(v->spec, v->open.spec) != 0 ||
+		else if (!v->adopting && (strcmp(v->full, v->open.spec) != 0 ||
 		    v->readonly != v->open.readonly))
 			vbd_close_process(v);
 	}
@@ -680,7 +706,7 @@ show(struct vbd *v, enum device_action action)
 		"disconnect", "go to Closed", "remove", "forget",
 	};
 
-	if (v->sup->opt.verbose && v->claimed && action != DEV_WAIT &&
+	if (v->sup->opt->verbose && v->claimed && action != DEV_WAIT &&
 	    !v->proc.closing)
 		log_info("%s: %s, frontend %s: %s", v->name,
 		    v->now.exists ? device_state_name(v->now.ours) : "gone",

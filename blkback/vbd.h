@@ -37,6 +37,8 @@ struct vbd {
 	bool     claimed;		/* it is ours, and could be read */
 	char     uuid[UUID_MAX];	/* of the domain */
 	char     spec[SPEC_MAX];
+	char     full[SPEC_MAX];	/* ... with default-options */
+	char     opened[SPEC_MAX];	/* 'spec' when 'open' was made */
 	bool     readonly, cdrom;
 	bool     discard;		/* the toolstack allows it */
 	struct frontend_offer offer;	/* of rings and grants */
@@ -87,8 +89,14 @@ void vbd_free(struct vbd *v);
  */
 void vbd_new_orphan(struct supervisor *sup, uint32_t domid, uint32_t devid);
 
-/* What the disk spec says of what is offered. */
-void vbd_set_offer(struct vbd *v, const struct disk_spec *spec);
+/*
+ * Take v->spec with the default options, and what both say of what is offered.
+ * 0; or -EINVAL and why.  A disk that is open keeps those it has.
+ */
+int  vbd_take_spec(struct vbd *v, char why[WHY_MAX]);
+
+/* ... as 'full' has them.  False: that is of another spec. */
+bool vbd_take_full(struct vbd *v, const char *full);
 
 /* The frontend's rings, as it shows them.  0; or -errno and why. */
 int  vbd_read_rings(struct vbd *v, struct message_connect *c,

@@ -108,7 +108,7 @@ disk_died(struct vbd *v, const char *what)
 	bool served = v->now.link == LINK_READY || v->now.link == LINK_UP ||
 	    resuming(v);
 	bool last = v->resume == RESUME_FAIL;
-	unsigned limit = v->sup->opt.max_deaths;
+	unsigned limit = v->sup->opt->max_deaths;
 	bool often = count_death(v) >= limit && limit > 0;
 
 	vbd_set_error(v, "its disk process %d %s%s", (int)v->last_pid, what,
@@ -150,7 +150,7 @@ vbd_remove_page(struct vbd *v)
 {
 	char path[128];
 
-	process_path(path, sizeof(path), v->sup->opt.run_dir, v->domid,
+	process_path(path, sizeof(path), v->sup->opt->run_dir, v->domid,
 	    v->devid, "page");
 	if (unlink(path) != 0 && errno != ENOENT)
 		log_error(-errno, "%s: cannot remove %s", v->name, path);
@@ -160,7 +160,7 @@ int
 vbd_open_page(const struct vbd *v, char path[VBD_PAGE_PATH],
     const struct page **page, struct page_shape *shape)
 {
-	process_path(path, VBD_PAGE_PATH, v->sup->opt.run_dir, v->domid,
+	process_path(path, VBD_PAGE_PATH, v->sup->opt->run_dir, v->domid,
 	    v->devid, "page");
 	return page_open(path, page, shape);
 }
@@ -230,8 +230,8 @@ redo_after_closing(struct vbd *v)
 		return false;
 	v->redo_tries++;
 	v->uid = pick_uid(v->sup);
-	rc = process_spawn(&v->proc, v->sup->opt.run_dir,
-	    v->sup->opt.backing_root, v->domid, v->devid);
+	rc = process_spawn(&v->proc, v->sup->opt->run_dir,
+	    v->sup->opt->backing_root, v->domid, v->devid);
 	if (rc < 0) {
 		vbd_set_error(v, "cannot start a disk process: %s",
 		    strerror(-rc));
@@ -259,7 +259,7 @@ process_lost(struct vbd *v, const char *what)
 	v->io = sd_event_source_disable_unref(v->io);
 	v->last_pid = v->proc.pid;
 	remember(v);
-	process_end(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+	process_end(&v->proc, v->sup->opt->run_dir, v->domid, v->devid);
 	v->adopting = false;
 	v->lock_wait = false;
 	v->lock_deadline = 0;
@@ -324,9 +324,9 @@ vbd_adopt(struct vbd *v)
 	int rc;
 
 	v->looked = true;
-	rc = process_adopt(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+	rc = process_adopt(&v->proc, v->sup->opt->run_dir, v->domid, v->devid);
 	if (rc == -ENOENT)	/* there is at most a name, of one that died */
-		process_end(&v->proc, v->sup->opt.run_dir, v->domid, v->devid);
+		process_end(&v->proc, v->sup->opt->run_dir, v->domid, v->devid);
 	else if (rc < 0)
 		log_error(rc, "%s: cannot connect to its disk process",
 		    v->name);
@@ -347,7 +347,7 @@ vbd_adopt(struct vbd *v)
 static uint32_t
 pick_uid(struct supervisor *sup)
 {
-	uint32_t uid = sup->opt.uid_base;
+	uint32_t uid = sup->opt->uid_base;
 	struct vbd *v;
 
 	if (uid == 0)
@@ -437,7 +437,8 @@ prepare_open(struct vbd *v)
 	o->resume = v->resume;
 	snprintf(o->uuid, sizeof(o->uuid), "%s", v->uuid);
 	snprintf(o->backend, sizeof(o->backend), "%s", v->path);
-	snprintf(o->spec, sizeof(o->spec), "%s", v->spec);
+	snprintf(o->spec, sizeof(o->spec), "%s", v->full);
+	snprintf(v->opened, sizeof(v->opened), "%s", v->spec);
 }
 
 static void
@@ -450,8 +451,8 @@ start_process(struct vbd *v)
 	v->redo_tries = 0;
 	v->uid = pick_uid(v->sup);
 	prepare_open(v);
-	rc = process_spawn(&v->proc, v->sup->opt.run_dir,
-	    v->sup->opt.backing_root, v->domid, v->devid);
+	rc = process_spawn(&v->proc, v->sup->opt->run_dir,
+	    v->sup->opt->backing_root, v->domid, v->devid);
 	if (rc < 0) {
 		vbd_set_error(v, "cannot start a disk process: %s",
 		    strerror(-rc));
@@ -667,7 +668,9 @@ adopt_successor(struct vbd *v, const struct message *m)
 	v->resume = h->open.resume;
 	v->uid = h->open.uid;
 	v->open = h->open;
-	snprintf(v->open.spec, sizeof(v->open.spec), "%s", v->spec);
+	if (!vbd_take_full(v, h->open.spec))
+		snprintf(v->open.spec, sizeof(v->open.spec), "%s", v->full);
+	snprintf(v->opened, sizeof(v->opened), "%s", v->spec);
 	snprintf(v->open.backend, sizeof(v->open.backend), "%s", v->path);
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
@@ -689,14 +692,15 @@ on_adopted(struct vbd *v, const struct message *m)
 	v->now.link = h->phase == PHASE_CONNECTED ? LINK_READY : LINK_DOWN;
 	if (h->phase == PHASE_EMPTY || !v->claimed ||
 	    h->open.readonly != v->readonly ||
-	    strcmp(h->open.spec, v->spec) != 0 ||
-	    strcmp(h->open.backend, v->path) != 0) {
+	    strcmp(h->open.backend, v->path) != 0 ||
+	    !vbd_take_full(v, h->open.spec)) {
 		log_info("%s: closing process %d, left over from another disk",
 		    v->name, h->pid);
 		vbd_close_process(v);
 		return;
 	}
 	v->open = h->open;
+	snprintf(v->opened, sizeof(v->opened), "%s", v->spec);
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
 	if (h->phase == PHASE_CONNECTED) {
@@ -812,7 +816,7 @@ on_resumed(struct vbd *v, const struct message *m)
 		vbd_set_error(v, "%u disk processes died in a minute; what "
 		    "was in flight was answered with an error and the disk "
 		    "is closed; look for the cause before you attach it again",
-		    v->sup->opt.max_deaths);
+		    v->sup->opt->max_deaths);
 		log_error(0, "%s: %s", v->name, v->error);
 		v->now.link = LINK_BROKEN;
 		failed(v);

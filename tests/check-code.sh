@@ -4,7 +4,7 @@
 # check-code: clang-tidy and cppcheck on the files named.  What is asked of
 # clang-tidy stands in .clang-tidy.
 set -u
-FLAGS="-I. -D_GNU_SOURCE -D__XEN_INTERFACE_VERSION__=0x00040e00"
+FLAGS="-I. -DSYSCONFDIR=\"/etc\" -D_GNU_SOURCE -D__XEN_INTERFACE_VERSION__=0x00040e00"
 export FLAGS
 
 # cppcheck looks into no system header, but has to know the lists.

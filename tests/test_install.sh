@@ -28,10 +28,14 @@ say $? "make install"
 (cd "$dir" && find . -type f -perm -444 | sort) >"$tmp/got"
 cat >"$tmp/want" <<-END
 	./etc/modprobe.d/ringback.conf
+	./etc/ringback.conf
 	./etc/xen/scripts/block-ringback
 	./opt/rb/bin/ringback
+	./opt/rb/lib/systemd/system/ringback-shutdown.service
 	./opt/rb/lib/systemd/system/ringbackd.service
 	./opt/rb/sbin/ringbackd
+	./opt/rb/share/bash-completion/completions/ringback
+	./opt/rb/share/man/man5/ringback.conf.5
 	./opt/rb/share/man/man8/block-ringback.8
 	./opt/rb/share/man/man8/ringback.8
 	./opt/rb/share/man/man8/ringbackd.8
@@ -47,11 +51,28 @@ say $? "xl's script finds ringback"
 grep -qx 'ExecStart=/opt/rb/sbin/ringbackd' \
     "$dir/opt/rb/lib/systemd/system/ringbackd.service"
 say $? "systemd finds ringbackd"
+grep -q '^ExecStop=/opt/rb/bin/ringback detach --all' \
+    "$dir/opt/rb/lib/systemd/system/ringback-shutdown.service"
+say $? "... and ringback"
+! grep -vE '^($|#)' "$dir/etc/ringback.conf"
+say $? "ringback.conf says nothing by itself"
+# All that it shows is right, too.
+grep -E '^#[[a-z]' "$dir/etc/ringback.conf" | sed 's/^#//' >"$tmp/conf" &&
+    [ "$(wc -l <"$tmp/conf")" -ge 8 ] &&
+    "$dir/opt/rb/sbin/ringbackd" --config "$tmp/conf" --check-config >"$tmp/log" ||
+    { cat "$tmp/log"; false; }
+say $? "... and its examples are right"
 "$dir/opt/rb/bin/ringback" --version >/dev/null &&
     "$dir/opt/rb/sbin/ringbackd" --version >/dev/null
 say $? "the programs run"
 
-run uninstall
+echo 'verbose = on' >"$dir/etc/ringback.conf"
+run install && [ "$(cat "$dir/etc/ringback.conf")" = "verbose = on" ]
+say $? "a ringback.conf that is there stays"
+run uninstall && [ "$(cat "$dir/etc/ringback.conf")" = "verbose = on" ]
+say $? "... also when all else goes"
+rm "$dir/etc/ringback.conf"
+run install && run uninstall
 say $? "make uninstall"
 [ -z "$(find "$dir" ! -type d)" ]
 say $? "nothing is left"

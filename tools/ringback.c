@@ -42,7 +42,8 @@ enum {
 	OPT_JSON     = 1 << 4,
 	OPT_HELP     = 1 << 5,
 	OPT_VERSION  = 1 << 6,
-	OPT_BENCH    = 1 << 7,	/* and those above it: one of bench's */
+	OPT_ALL      = 1 << 7,
+	OPT_BENCH    = 1 << 8,	/* and those above it: one of bench's */
 	OPT_GLOBAL   = OPT_RUN_DIR | OPT_JSON | OPT_HELP | OPT_VERSION,
 };
 
@@ -87,9 +88,9 @@ static const struct command {
 	  "DOMAIN VDEV SPEC [--readonly] [--timeout S] [--no-wait]",
 	  "give a disk to a running domain, wait until it has connected",
 	  ask_attach, show_attach, NULL },
-	{ "detach", 2, OPT_TIMEOUT,
-	  "DOMAIN VDEV [--timeout S]",
-	  "take a disk away again, wait until the domain has let go",
+	{ "detach", 2, OPT_TIMEOUT | OPT_ALL,
+	  "DOMAIN VDEV | --all [--timeout S]",
+	  "take a disk away again, wait until the domain has let go; or all",
 	  ask_detach, show_nothing, NULL },
 	{ "resume", 2, 0,
 	  "DOMAIN VDEV",
@@ -128,6 +129,7 @@ static const struct command {
 static const struct option options[] = {
 	{ "readonly", no_argument,       NULL, OPT_READONLY },
 	{ "timeout",  required_argument, NULL, OPT_TIMEOUT },
+	{ "all",      no_argument,       NULL, OPT_ALL },
 	{ "no-wait",  no_argument,       NULL, OPT_NO_WAIT },
 	{ "run-dir",  required_argument, NULL, OPT_RUN_DIR },
 	{ "json",     no_argument,       NULL, OPT_JSON },
@@ -163,6 +165,7 @@ usage(FILE *to)
 	    "  --run-dir DIR  where the daemon's control socket is (%s)\n"
 	    "  --json         print the answer as it is, in JSON\n"
 	    "  --timeout S    how long to wait for the guest (%d seconds)\n"
+	    "  --all          every disk, for the shutdown of a host\n"
 	    "  --no-wait      do not wait for the guest\n"
 	    "  --readonly     refuse the guest's writes\n"
 	    "  --help, --version\n"
@@ -186,7 +189,7 @@ print_clean(FILE *to, const char *text)
 }
 
 /* With --json, who reads stdout only learns it too. */
-static int __attribute__((format(printf, 2, 3)))
+int
 fail(const struct call *c, const char *fmt, ...)
 {
 	char text[2048];
@@ -226,7 +229,7 @@ misused(const struct call *c, const char *fmt, const char *what)
 
 /* ---- the conversation ---------------------------------------------------- */
 
-static int64_t
+int64_t
 now_ms(void)
 {
 	struct timespec ts;
@@ -381,7 +384,7 @@ fail_answer(const struct call *c)
 }
 
 /* DONE with *answer to be released, or FAILED, said. */
-static int
+int
 talk(const struct call *c, const char *question, json_t **answer)
 {
 	int64_t deadline = now_ms() + (c->timeout + GRACE) * INT64_C(1000);
@@ -831,6 +834,7 @@ was_given(const struct call *c, int val)
 static int
 parse_command(int argc, char **argv, struct call *c)
 {
+	int nr_args = c->given & OPT_ALL ? 0 : -1;
 	const struct option *o;
 	size_t i;
 
@@ -844,11 +848,13 @@ parse_command(int argc, char **argv, struct call *c)
 	c->args = argv + 1;
 	if (c->cmd->show == NULL)
 		return misused(c, "%s has to be the first word", argv[0]);
-	if (argc - 1 < c->cmd->nr_args)
+	if (nr_args < 0)
+		nr_args = c->cmd->nr_args;
+	if (argc - 1 < nr_args)
 		return misused(c, "%s: an argument is missing", argv[0]);
-	if (argc - 1 > c->cmd->nr_args)
+	if (argc - 1 > nr_args)
 		return misused(c, "one argument too many: %s",
-		    argv[1 + c->cmd->nr_args]);
+		    argv[1 + nr_args]);
 	for (o = options; o->name != NULL; o++)
 		if (was_given(c, o->val) && !(option_bit(o->val) &
 		    (c->cmd->options | OPT_GLOBAL)))
@@ -918,8 +924,11 @@ run(const struct call *c)
 	json_t *answer = NULL;
 	int rc, status;
 
-	status = c->cmd->find != NULL ? c->cmd->find(c, &answer) :
-	    ask(c, &answer);
+	if (c->given & OPT_ALL)
+		status = detach_all(c, c->timeout, &answer);
+	else
+		status = c->cmd->find != NULL ? c->cmd->find(c, &answer) :
+		    ask(c, &answer);
 	if (answer == NULL)
 		return c->cmd->find != NULL ? fail(c, "out of memory") :
 		    status;

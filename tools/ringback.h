@@ -20,6 +20,19 @@
 /* Exit status; LEAKS is of check only. */
 enum { DONE = 0, FAILED = 1, MISUSED = 2, LEAKS = 3 };
 
+struct call;		/* what the command line asks for */
+
+/* Say what went wrong; FAILED. */
+int  fail(const struct call *c, const char *fmt, ...)
+         __attribute__((format(printf, 2, 3)));
+
+/* A question, a line of JSON: DONE with *answer to be released, or FAILED. */
+int  talk(const struct call *c, const char *question, json_t **answer);
+int64_t now_ms(void);
+
+/* detach.c: the exit status; *answer as of inspect.c, or NULL: said. */
+int  detach_all(const struct call *c, int timeout, json_t **answer);
+
 /* Without what could move the cursor of a terminal. */
 void print_clean(FILE *to, const char *text);
 
