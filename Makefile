@@ -211,7 +211,7 @@ $(O)/test_compare_stats: LIBS = -lcmocka -lm
 $(O)/test_compare_stats: $(patsubst %,$(O)/%.o,tests/test_compare_stats tools/compare_stats)
 	$(LINK)
 TESTS += $(O)/test_look tests/test_watch.sh
-$(O)/test_look: LIBS = -lcmocka -ljansson
+$(O)/test_look: LIBS = -Wl,--wrap=pread -lcmocka -ljansson
 $(O)/test_look: $(patsubst %,$(O)/%.o,tests/test_look tools/top tools/prometheus \
     blkback/look blkback/page blkback/vdev)
 	$(LINK)

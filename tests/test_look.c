@@ -241,7 +241,11 @@ test_stages(void **state)
 	first->stage = s->stage;
 	first->state = PAGE_SLOT_FREE;
 	assert_int_equal(seen().stage, LOOK_STORAGE);
-	/* One that is none. */
+	/* Ones that are none. */
+	q.slot[40] = *s;
+	s->stage = PAGE_STAGE_STORAGE | 40 << PAGE_STAGE_BITS;
+	q.slot[40].stage = s->stage;
+	assert_int_equal(seen().stage, LOOK_STORAGE);
 	s->stage = PAGE_STAGE_STORAGE | 0xffffffu << PAGE_STAGE_BITS;
 	assert_int_equal(seen().stage, LOOK_STORAGE);
 }
@@ -440,6 +444,51 @@ test_lies(void **state)
 	assert_int_equal(d.error, -EPROTO);
 }
 
+/*
+ * The process of the disk takes another request while a slot is read: of the
+ * nth read of one, the first half is older than the second.
+ */
+static unsigned torn;			/* 0: none is */
+
+ssize_t __real_pread(int fd, void *to, size_t bytes, off_t offset);
+ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t offset);
+
+ssize_t
+__wrap_pread(int fd, void *to, size_t bytes, off_t offset)
+{
+	ssize_t n = __real_pread(fd, to, bytes, offset);
+	struct page_slot *s = to;
+
+	if (bytes == sizeof(*s) && torn > 0 && --torn == 0) {
+		s->req.id = 76;
+		s->req.operation = BLKIF_OP_READ;
+	}
+	return n;
+}
+
+static void
+test_torn(void **state)
+{
+	struct look_disk d = { .domid = 7, .devid = 51712 };
+	struct look_request *reqs;
+	unsigned nth;
+	size_t nr;
+
+	(void)state;
+	connect_page(1);
+	a_slot();
+	memcpy(&page->queue[0], &q, sizeof(q));
+	for (nth = 1; nth <= 2; nth++) {
+		torn = nth;
+		assert_int_equal(look_requests(dir, &d, &reqs, &nr), 0);
+		assert_int_equal(torn, 0);
+		assert_int_equal(nr, 1);
+		assert_int_equal(reqs[0].id, 77);
+		assert_int_equal(reqs[0].op, PAGE_WRITE);
+		free(reqs);
+	}
+}
+
 /* ---- top ----------------------------------------------------------------- */
 
 static struct look_disk before, now;
@@ -508,11 +557,12 @@ test_restarts(void **state)
 	(void)state;
 	two_looks();
 	now.started = 6;	/* the successor's CPU time begins at 0 */
-	now.cpu_ns = 0;
 	assert_true(rates().known && rates().cpu == -1);
 	now.started = 5;
+	now.cpu_ns = 0;
 	assert_true(rates().cpu == -1);
-	now.pid = 0;
+	two_looks();
+	now.pid = before.pid = 0;
 	assert_true(rates().known && rates().cpu == -1);
 	two_looks();
 	now.instance = 2;
@@ -554,6 +604,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_disks, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_process, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lies, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_torn, setup, teardown),
 		cmocka_unit_test(test_rates),
 		cmocka_unit_test(test_restarts),
 		cmocka_unit_test(test_escape),

@@ -73,7 +73,7 @@ top_is_plain() {
 	cat "$dir/top"
 	[ "$(grep -c '^DOMAIN  *VDEV' "$dir/top")" -eq 2 ] &&
 	    [ "$(grep -cE '^guest-7 +xvda( +[0-9.]+){9} .*copy$' "$dir/top")" \
-	    -eq 2 ] && ! grep -q "$(printf '\033')" "$dir/top"
+	    -eq 2 ] && [ "$(grep -c '^a"b.c? ' "$dir/top")" -eq 2 ] && ! grep -q "$(printf '\033')" "$dir/top"
 }
 
 # On a terminal it is drawn over itself, and not wider than that.
@@ -139,13 +139,28 @@ held() {
 	rb resume 7 xvdd && wait $io && inflight_shows 0 x 7 xvdd
 }
 
-# The process of the disk hangs; the daemon is dead.
+# within_s S CMD ...
+within_s() {
+	limit=$1 began=$(date +%s)
+	shift
+	"$@" || return 1
+	[ $(($(date +%s) - began)) -le "$limit" ] || {
+		echo "it took $(($(date +%s) - began)) s"
+		return 1
+	}
+}
+
+# The process of the disk hangs; the daemon hangs too, then is dead.
 hangs() {
 	pid=$(process_of 7-51744)
 	io_start xvdc --rw read --bs 4k --ios 1 --depth 1
 	wait_until 5 inflight_shows 1 'xvdc .* read .* storage$' 7 xvdc ||
 	    return 1
-	kill -STOP "$pid"
+	kill -STOP "$pid" "$daemon"
+	within_s 3 inflight_shows 1 '^7 xvdc 0 [0-9]+ read .* storage$' 7 xvdc
+	shown=$?
+	kill -CONT "$daemon"
+	[ $shown -eq 0 ] || return 1
 	kill "$daemon"
 	wait "$daemon"
 	daemon=
@@ -178,6 +193,12 @@ lies() {
 '[a-z]' && return 1
 		rb --json inflight 7 xvda | python3 -m json.tool >/dev/null ||
 		    return 1
+	done
+	for seed in 1 2 3; do
+		"$O/page_poke" "$page" counters $seed &&
+		    rb stats --prometheus >"$dir/prom" && well_formed &&
+		    rb top --count 1 --interval 0.05 --json |
+		    python3 -m json.tool >/dev/null || return 1
 	done
 	"$O/page_poke" "$page" set order 4000000000
 	"$O/page_poke" "$page" set req_cons 5
@@ -280,7 +301,7 @@ prometheus() {
 	# One of them; and a name that is not easy to write.
 	rb stats --prometheus guest-7 xvda >"$dir/prom" && well_formed &&
 	    ! grep -q xvdb "$dir/prom" && rb stats --prometheus >"$dir/prom" &&
-	    well_formed && grep -qF 'domain="a\"b\\c",domid="8"' "$dir/prom"
+	    well_formed && grep -qF "$(printf 'domain="a\\"b\\\\c\033",domid="8"')" "$dir/prom"
 }
 
 usage_errors() {
@@ -303,7 +324,8 @@ usage_errors() {
 }
 
 machine_start
-guest_start 7 && guest_start 8 --name 'a"b\c' || exit 1
+# A name that must not move the cursor, nor end a label.
+guest_start 7 && guest_start 8 --name "$(printf 'a"b\\c\033')" || exit 1
 for f in a b c d e; do
 	truncate -s 16M "$dir/$f.img"
 done
