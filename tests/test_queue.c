@@ -98,10 +98,11 @@ test_round(void **state)
 static void
 test_stages(void **state)
 {
-	const struct page_slot *s = page.queue[0].slot;
+	struct page_slot *s = page.queue[0].slot;
 	struct page_stats *stats = &page.queue[0].stats;
 
 	(void)state;
+	s[2].length = 99;		/* of who had the slot before */
 	stopped_ns = 1000000;
 	hold = true;
 	put(BLKIF_OP_WRITE, 400, 1, 100);
