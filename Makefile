@@ -207,7 +207,8 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
-$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench detach hist inspect load pattern ringback) \
+$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench detach hist inflight inspect load \
+    pattern prometheus ringback top watch) $(patsubst %,$(O)/blkback/%.o,look page vdev) \
     $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
@@ -225,6 +226,11 @@ $(O)/test_bench_parts: $(patsubst %,$(O)/%.o,tests/test_bench_parts tools/hist t
 TESTS += $(O)/test_compare_stats
 $(O)/test_compare_stats: LIBS = -lcmocka -lm
 $(O)/test_compare_stats: $(patsubst %,$(O)/%.o,tests/test_compare_stats tools/compare_stats)
+	$(LINK)
+TESTS += $(O)/test_look tests/test_watch.sh
+$(O)/test_look: LIBS = -Wl,--wrap=pread -lcmocka -ljansson
+$(O)/test_look: $(patsubst %,$(O)/%.o,tests/test_look tools/top tools/prometheus \
+    blkback/look blkback/page blkback/vdev)
 	$(LINK)
 $(O)/test_cli: LIBS = -lcmocka -ljansson -pthread
 $(O)/test_cli: $(O)/tests/test_cli.o

@@ -358,48 +358,6 @@ add_number(json_t *stats, const char *prefix, const char *name, uint64_t n)
 	    json_integer((json_int_t)(n & INT64_MAX)));
 }
 
-static uint64_t
-larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-/* Add what one queue has counted. */
-static void
-add_stats(struct page_stats *sum, const struct page_stats *s)
-{
-	size_t i;
-
-	sum->reqs_taken += s->reqs_taken;
-	sum->reqs_answered += s->reqs_answered;
-	sum->reqs_rejected += s->reqs_rejected;
-	sum->reqs_failed += s->reqs_failed;
-	sum->ios += s->ios;
-	sum->ios_retried += s->ios_retried;
-	sum->submits += s->submits;
-	sum->rounds += s->rounds;
-	sum->copy_calls += s->copy_calls;
-	sum->copy_segments += s->copy_segments;
-	sum->map_calls += s->map_calls;
-	sum->unmap_calls += s->unmap_calls;
-	sum->publishes += s->publishes;
-	sum->notifies += s->notifies;
-	sum->events += s->events;
-	sum->sleeps += s->sleeps;
-	sum->polls += s->polls;
-	/* Every connection has queue 0; the image counts for all of them. */
-	sum->connects = larger(sum->connects, s->connects);
-	sum->metadata_writes = larger(sum->metadata_writes,
-	    s->metadata_writes);
-	for (i = 0; i < PAGE_NR_OPS; i++) {
-		sum->ops[i] += s->ops[i];
-		sum->bytes[i] += s->bytes[i];
-		sum->wait_ns[i] += s->wait_ns[i];
-		sum->wait_max_ns[i] = larger(sum->wait_max_ns[i],
-		    s->wait_max_ns[i]);
-	}
-}
-
 static json_t *
 describe_stats(const struct page *page, const struct page_shape *shape)
 {
@@ -414,7 +372,7 @@ describe_stats(const struct page *page, const struct page_shape *shape)
 	size_t i;
 
 	for (i = 0; i < shape->nr_queues; i++) {
-		add_stats(&s, &page->queue[i].stats);
+		page_add_stats(&s, &page->queue[i].stats);
 		inflight += page->queue[i].inflight;
 	}
 

@@ -31,7 +31,7 @@ struct request {
 	bool                   mapped;	/* its segments are persistent */
 	int16_t                status;	/* BLKIF_RSP_*, once answered */
 	const char            *step;	/* of its plan: the one under way */
-	uint64_t               taken_ns;
+	uint32_t               number;	/* of its slot */
 	struct merger         *merger;	/* set by its owner, for good */
 	struct io              io;
 	STAILQ_HEAD(, request) group;	/* of the first: all of them */

@@ -109,12 +109,8 @@ page_ok(const struct page_header *h, uint64_t bytes)
 	    page_size(h->nr_queues, h->redo_bytes) == bytes;
 }
 
-/*
- * Its header and its length, if it is a page file: 0; -EPROTO; other -errno.
- * A copy: whoever writes to the file may do so between two looks at it.
- */
-static int
-read_header(int fd, struct page_header *h, uint64_t *bytes)
+int
+page_read_header(int fd, struct page_header *h, uint64_t *bytes)
 {
 	struct stat st;
 	ssize_t n;
@@ -147,7 +143,7 @@ page_map(const char *path, bool all, struct page_shape *shape, int *error)
 		*error = -errno;
 		return NULL;
 	}
-	*error = read_header(fd, &h, &bytes);
+	*error = page_read_header(fd, &h, &bytes);
 	if (*error == 0) {
 		*shape = (struct page_shape){
 			.image_dev = h.image_dev, .image_ino = h.image_ino,
@@ -287,4 +283,47 @@ page_connect(struct page *page, const struct message_connect *c,
 	page->header.persistent = c->persistent;
 	page->header.used_queues = c->nr_queues;
 	page->header.generation = generation;
+}
+
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+void
+page_add_stats(struct page_stats *sum, const struct page_stats *s)
+{
+	size_t i, k;
+
+	sum->reqs_taken += s->reqs_taken;
+	sum->reqs_answered += s->reqs_answered;
+	sum->reqs_rejected += s->reqs_rejected;
+	sum->reqs_failed += s->reqs_failed;
+	sum->ios += s->ios;
+	sum->ios_retried += s->ios_retried;
+	sum->submits += s->submits;
+	sum->rounds += s->rounds;
+	sum->copy_calls += s->copy_calls;
+	sum->copy_segments += s->copy_segments;
+	sum->map_calls += s->map_calls;
+	sum->unmap_calls += s->unmap_calls;
+	sum->publishes += s->publishes;
+	sum->notifies += s->notifies;
+	sum->events += s->events;
+	sum->sleeps += s->sleeps;
+	sum->polls += s->polls;
+	/* Every connection has queue 0; the image counts for all of them. */
+	sum->connects = larger(sum->connects, s->connects);
+	sum->metadata_writes = larger(sum->metadata_writes,
+	    s->metadata_writes);
+	for (i = 0; i < PAGE_NR_OPS; i++) {
+		sum->ops[i] += s->ops[i];
+		sum->bytes[i] += s->bytes[i];
+		sum->wait_ns[i] += s->wait_ns[i];
+		sum->wait_max_ns[i] = larger(sum->wait_max_ns[i],
+		    s->wait_max_ns[i]);
+		for (k = 0; k < PAGE_WAIT_BUCKETS; k++)
+			sum->waits[i][k] += s->waits[i][k];
+	}
 }

@@ -32,7 +32,7 @@
 #include "ring/ring.h"
 
 #define PAGE_MAGIC  "RINGBACK"
-#define PAGE_LAYOUT 5u		/* changes with any change of what follows */
+#define PAGE_LAYOUT 6u		/* changes with any change of what follows */
 
 enum page_slot_state { PAGE_SLOT_FREE, PAGE_SLOT_TAKEN, PAGE_SLOT_ANSWERED };
 
@@ -58,18 +58,46 @@ enum page_step {
 	NR_STEPS,
 };
 
+/*
+ * Where a request in flight is, for whoever looks: one store at each change,
+ * and the clock is that of the round.
+ */
+enum page_stage {
+	PAGE_STAGE_TAKEN,		/* copied and checked */
+	PAGE_STAGE_ROOM,		/* waits for memory in the arena, or */
+					/* (a barrier) for those before it */
+	PAGE_STAGE_COPY,		/* its round's grant copy is made */
+	PAGE_STAGE_STORAGE,		/* handed to the driver */
+	PAGE_STAGE_HELD,		/* failed, waits for the operator */
+	PAGE_STAGE_ANSWER,		/* done, its response is to come */
+	PAGE_NR_STAGES
+};
+
 struct page_slot {
 	_Atomic uint32_t state;		/* enum page_slot_state */
 	uint32_t         index;		/* TAKEN: of the request; ANSWERED: */
 					/* of the response; free-running */
+	_Atomic uint32_t stage;		/* enum page_stage; above its bits, */
+					/* with STORAGE, the slot of the 1st */
+					/* request of the merged I/O */
+	_Atomic uint32_t metadata;	/* see struct io; of that first one */
+	uint64_t         taken_ns;	/* CLOCK_MONOTONIC */
+	uint32_t         length;	/* bytes, of an indirect one: once */
+					/* its descriptors were read; else 0 */
+	uint32_t         pad;
 	blkif_request_t  req;		/* our private copy, native layout */
 };
+
+#define PAGE_STAGE_BITS 8
 
 /* One row per operation in the arrays below. */
 enum page_op {
 	PAGE_READ, PAGE_WRITE, PAGE_FLUSH, PAGE_BARRIER, PAGE_DISCARD,
 	PAGE_NR_OPS
 };
+
+/* Bucket i counts what took from 1 << i to less than 2 << i ns. */
+#define PAGE_WAIT_BUCKETS 64u
 
 /*
  * Counters since the attach; they only grow.  At rest
@@ -85,6 +113,7 @@ struct page_stats {
 	uint64_t bytes[PAGE_NR_OPS];
 	uint64_t wait_ns[PAGE_NR_OPS];	/* sum, from taken to answered */
 	uint64_t wait_max_ns[PAGE_NR_OPS];
+	uint64_t waits[PAGE_NR_OPS][PAGE_WAIT_BUCKETS];	/* the same ones */
 	uint64_t ios;			/* handed to the driver */
 	uint64_t ios_retried;		/* alone, after a merged I/O failed */
 	uint64_t submits;		/* system calls for that */
@@ -182,6 +211,15 @@ bool page_same_connection(const struct page *page,
  */
 int  page_open(const char *path, const struct page **page,
          struct page_shape *shape);
+
+/*
+ * The header and the length of a file, if it is a page file: 0; -EPROTO; other
+ * -errno.  A copy: whoever writes to the file may do so between two looks.
+ */
+int  page_read_header(int fd, struct page_header *h, uint64_t *bytes);
+
+/* Add what one queue has counted to the sum of a disk. */
+void page_add_stats(struct page_stats *sum, const struct page_stats *s);
 
 /* 'shape' as it was made, taken over or opened with.  NULL is fine. */
 void page_close(const struct page *page, const struct page_shape *shape);

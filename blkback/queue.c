@@ -221,7 +221,9 @@ queue_reset(struct queue *q)
 	STAILQ_INIT(&q->done);
 	STAILQ_INIT(&q->waiting);
 	for (i = 0; i < q->ring.entries; i++) {
+		q->reqs[i].number = i;
 		q->reqs[i].slot = &q->page->slot[i];
+		q->reqs[i].io.metadata = &q->page->slot[i].metadata;
 		q->reqs[i].merger = &q->merger;
 	}
 }
@@ -240,6 +242,12 @@ slot_unanswered(const struct queue *q, const struct page_slot *slot)
 	}
 }
 
+static inline void
+request_stage(struct request *req, uint32_t stage)
+{
+	atomic_store_explicit(&req->slot->stage, stage, memory_order_relaxed);
+}
+
 /*
  * The index of an answer that was never committed will be another answer's:
  * should we die as well, this one must not pass for answered.  Any index below
@@ -249,6 +257,11 @@ static void
 slot_take_again(const struct queue *q, struct page_slot *slot)
 {
 	slot->index = q->ring.req_cons - 1;
+	slot->metadata = 0;
+	slot->length = 0;
+	/* The guest has waited since then, if that makes sense. */
+	if (slot->taken_ns > q->now_ns)
+		slot->taken_ns = q->now_ns;
 	atomic_store_explicit(&slot->state, PAGE_SLOT_TAKEN,
 	    memory_order_release);
 }
@@ -260,7 +273,6 @@ queue_resume(struct queue *q)
 	struct request *req;
 	uint32_t i;
 
-	/* How long they had waited died with the predecessor. */
 	q->now_ns = clock_ns();
 	for (i = 0; i < q->ring.entries; i++) {
 		req = &q->reqs[i];
@@ -385,6 +397,7 @@ static void
 request_end(struct request *req, int16_t status, struct queue *q)
 {
 	req->status = status;
+	request_stage(req, PAGE_STAGE_ANSWER);
 	STAILQ_INSERT_TAIL(&q->done, req, link);
 }
 
@@ -434,7 +447,7 @@ request_admit(struct queue *q, struct request *req)
 	const char *why;
 	int16_t status;
 
-	req->taken_ns = q->now_ns;
+	request_stage(req, PAGE_STAGE_TAKEN);
 	req->mapped = false;
 	status = request_parse(&req->parsed, wire, &q->limits, &why);
 	req->step = req->parsed.plan;
@@ -463,6 +476,8 @@ queue_take_one(struct queue *q)
 	q->inflight++;
 	q->page->stats.reqs_taken++;
 	req->slot->index = q->ring.req_cons;
+	req->slot->taken_ns = q->now_ns;
+	req->slot->length = 0;
 	ring_take(&q->ring, &req->slot->req);
 	step(q, STEP_COPIED);
 	atomic_store_explicit(&req->slot->state, PAGE_SLOT_TAKEN,
@@ -481,9 +496,12 @@ queue_place(struct queue *q)
 	while ((req = STAILQ_FIRST(&q->waiting)) != NULL &&
 	    request_place(q, req)) {
 		STAILQ_REMOVE_HEAD(&q->waiting, link);
+		request_stage(req, PAGE_STAGE_COPY);
 		STAILQ_INSERT_TAIL(&q->round, req, link);
 		placed++;
 	}
+	if (req != NULL)
+		request_stage(req, PAGE_STAGE_ROOM);
 	return placed;
 }
 
@@ -609,12 +627,18 @@ request_step(struct queue *q, struct request *req)
 	case 'r':
 	case 'w':
 		merge_add(&q->merger, req);
+		request_stage(req, PAGE_STAGE_STORAGE |
+		    q->merger.open->number << PAGE_STAGE_BITS);
 		break;
 	case 'f':
+		request_stage(req, PAGE_STAGE_STORAGE |
+		    req->number << PAGE_STAGE_BITS);
 		/* Of the image: it covers the other queues' writes, too. */
 		merge_add_bare(&q->merger, req, IO_FLUSH);
 		break;
 	case 'd':
+		request_stage(req, PAGE_STAGE_STORAGE |
+		    req->number << PAGE_STAGE_BITS);
 		merge_add_bare(&q->merger, req, IO_DISCARD);
 		break;
 	default:
@@ -689,6 +713,7 @@ queue_fetch_descriptors(struct queue *q)
 			status = request_describe(q, req, copy, &why);
 			copy += DESCRIPTOR_BYTES;
 			req->mapped = false;
+			req->slot->length = req->parsed.length;
 		}
 		if (status == BLKIF_RSP_OKAY)
 			STAILQ_INSERT_TAIL(&q->round, req, link);
@@ -774,6 +799,7 @@ request_done(struct request *req, int error)
 	if (request_waits(q, req, error)) {
 		if (q->stopped == 0)
 			q->stopped = error;
+		request_stage(req, PAGE_STAGE_HELD);
 		STAILQ_INSERT_TAIL(&q->held, req, link);
 		return;
 	}
@@ -822,10 +848,11 @@ stats_answered(struct queue *q, const struct request *req)
 	s->reqs_answered++;
 	if (req->status != BLKIF_RSP_OKAY)
 		return;
-	wait = q->now_ns - req->taken_ns;
+	wait = q->now_ns - req->slot->taken_ns;
 	s->ops[op]++;
 	s->bytes[op] += req->parsed.length;
 	s->wait_ns[op] += wait;
+	s->waits[op][63 - __builtin_clzll(wait | 1)]++;
 	if (wait > s->wait_max_ns[op])
 		s->wait_max_ns[op] = wait;
 }
@@ -845,9 +872,12 @@ queue_copy_out(struct queue *q)
 	struct request *req;
 
 	grant_reset(&q->grant);
-	STAILQ_FOREACH(req, &q->done, link)
-		if (carries_data_out(req))
-			request_gather(q, req, true);
+	STAILQ_FOREACH(req, &q->done, link) {
+		if (!carries_data_out(req))
+			continue;
+		request_stage(req, PAGE_STAGE_COPY);
+		request_gather(q, req, true);
+	}
 	grant_copy(&q->grant);
 	STAILQ_FOREACH(req, &q->done, link)
 		if (carries_data_out(req) && !request_copied(q, req))

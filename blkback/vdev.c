@@ -6,11 +6,26 @@
 #include <string.h>
 
 #include "blkback/vdev.h"
-#include "blkback/xenstore.h"
 
 #define EXTENDED  (1u << 28)
 #define DISKS_MAX (1u << 20)	/* of the extended numbers */
 #define PARTS_MAX (1u << 8)
+
+static int
+parse_u32(const char *s, uint32_t max, uint32_t *value)
+{
+	size_t len = strlen(s);
+	uint64_t v;
+
+	/* Ten digits cannot overflow the 64 bits. */
+	if (len == 0 || len > 10 || strspn(s, "0123456789") != len)
+		return -EINVAL;
+	v = strtoull(s, NULL, 10);
+	if (v > max)
+		return -EINVAL;
+	*value = v;
+	return 0;
+}
 
 /* "a" is 0, "z" 25, "aa" 26.  What follows the letters, or NULL. */
 static const char *
@@ -37,7 +52,7 @@ parse_part(const char *s, uint32_t max, uint32_t *part)
 		return 0;
 	if (*s == '0')		/* xvda0 is no partition, xvda01 no name */
 		return -EINVAL;
-	return xenstore_parse_u32(s, max, part);
+	return parse_u32(s, max, part);
 }
 
 static int
@@ -62,10 +77,10 @@ parse_numbered(const char *s, uint32_t *devid)
 		return -EINVAL;
 	memcpy(disk, s, len);
 	disk[len] = '\0';
-	if (xenstore_parse_u32(disk, DISKS_MAX - 1, &d) < 0)
+	if (parse_u32(disk, DISKS_MAX - 1, &d) < 0)
 		return -EINVAL;
 	s += len;
-	if (*s == 'p' && xenstore_parse_u32(s + 1, PARTS_MAX - 1, &p) < 0)
+	if (*s == 'p' && parse_u32(s + 1, PARTS_MAX - 1, &p) < 0)
 		return -EINVAL;
 	return number_xvd(d, p, devid);
 }
@@ -76,7 +91,7 @@ parse_number(const char *s, uint32_t *devid)
 	unsigned long v;
 
 	if (strncmp(s, "0x", 2) != 0)
-		return xenstore_parse_u32(s, UINT32_MAX, devid);
+		return parse_u32(s, UINT32_MAX, devid);
 	s += 2;
 	if (*s == '\0' || strlen(s) > 8 ||
 	    strspn(s, "0123456789abcdefABCDEF") != strlen(s))

@@ -23,6 +23,7 @@
 #ifndef DRIVERS_DRIVER_H
 #define DRIVERS_DRIVER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -61,6 +62,12 @@ struct io {
 					/* at an address that is one of 512 */
 	int            iovcnt;
 	void         (*done)(struct io *io, int error);
+	/*
+	 * NULL, or where the driver says whether the I/O waits for metadata
+	 * of the format (1) rather than for its own data (0, as it is when
+	 * 'done' runs): a person may want to know.
+	 */
+	_Atomic uint32_t *metadata;
 	STAILQ_ENTRY(io) link;
 };
 STAILQ_HEAD(io_list, io);

@@ -501,6 +501,16 @@ request_must_sync(const struct qcow2_request *req)
 	    !req->flushed && req->error == 0;
 }
 
+/* Tell who asks where it is. */
+static void
+request_waits(struct qcow2_request *req, bool waits)
+{
+	req->waiting = waits;
+	if (req->io->metadata != NULL)
+		atomic_store_explicit(req->io->metadata, waits,
+		    memory_order_relaxed);
+}
+
 /* If nothing is left to do, it is finished. */
 void
 qcow2_request_check(struct qcow2_request *req)
@@ -511,7 +521,7 @@ qcow2_request_check(struct qcow2_request *req)
 	    (req->error == 0 && !request_mapped(req)))
 		return;
 	if (request_must_sync(req)) {
-		req->waiting = true;
+		request_waits(req, true);
 		pthread_mutex_lock(&ch->q->lock);
 		qcow2_park(ch->q, req, QCOW2_NEED_FLUSH, 0);
 		pthread_mutex_unlock(&ch->q->lock);
@@ -532,7 +542,8 @@ request_step(struct qcow2_request *req)
 {
 	bool going = true;
 
-	req->waiting = false;
+	if (req->waiting)
+		request_waits(req, false);
 	if (req->error == 0)
 		req->error = req->wake_error;
 	while (going && req->error == 0 && !request_mapped(req)) {
@@ -552,7 +563,7 @@ request_step(struct qcow2_request *req)
 		}
 	}
 	if (!going)
-		req->waiting = true;
+		request_waits(req, true);
 	qcow2_request_check(req);
 }
 

@@ -14,6 +14,7 @@
  *                                  to MAX microseconds; prints how many
  *   page_poke FILE set FIELD VALUE one field of the header or the queue
  *   page_poke FILE junk SEED       random bytes in the in-flight table
+ *   page_poke FILE counters SEED   random bytes in the counters
  *
  * Exit status: 0 done, 1 failed or a step was not reached, 2 called wrongly.
  */
@@ -252,6 +253,16 @@ junk(uint64_t seed)
 }
 
 static int
+counters(uint64_t seed)
+{
+	unsigned b;
+
+	for (b = 0; b < sizeof(queue->stats); b++)
+		((uint8_t *)&queue->stats)[b] = random_next(&seed);
+	return 0;
+}
+
+static int
 show(void)
 {
 	const struct page_queue *q = queue;
@@ -312,6 +323,8 @@ main(int argc, char **argv)
 		return set(argv[3], argv[4]);
 	if (strcmp(what, "junk") == 0 && argc == 4)
 		return junk(number(argv[3]));
+	if (strcmp(what, "counters") == 0 && argc == 4)
+		return counters(number(argv[3]));
 	fprintf(stderr, "page_poke: see the top of tests/page_poke.c\n");
 	return 2;
 }

@@ -104,6 +104,37 @@ test_shared(void **state)
 	disk_close();
 }
 
+/* Who waits for metadata says so, as long as it does. */
+static void
+test_told(void **state)
+{
+	_Atomic uint32_t waits = 0;
+	struct rig_io *rio;
+
+	(void)state;
+	counted("cluster_size=64k", "1G");
+	assert_int_equal(disk_write(0, 4096), 0);
+	rio = rig_io_new(&disk, IO_FLUSH, 0, 0, 0);
+	rio->io.metadata = &waits;
+	hold = true;
+	rig_submit(rio);
+	assert_int_equal(waits, 1);
+	hold = false;
+	rig_wait(&disk);
+	assert_int_equal(rio->error, 0);
+	assert_int_equal(waits, 0);
+	rig_io_free(rio);
+
+	/* Data that has its place is waited for itself. */
+	rio = rig_io_new(&disk, IO_READ, 0, 4096, 1);
+	rio->io.metadata = &waits;
+	rig_submit(rio);
+	assert_int_equal(waits, 0);
+	rig_wait(&disk);
+	rig_io_free(rio);
+	disk_close();
+}
+
 static void
 test_nothing_at_close(void **state)
 {
@@ -278,6 +309,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		COUNTED(test_costs),
 		COUNTED(test_shared),
+		COUNTED(test_told),
 		COUNTED(test_nothing_at_close),
 		COUNTED(test_metadata),
 		COUNTED(test_age),

@@ -94,6 +94,50 @@ test_round(void **state)
 	assert_int_equal(*rsp_prod, 18);
 }
 
+/* What whoever looks at the page gets to know of each request. */
+static void
+test_stages(void **state)
+{
+	struct page_slot *s = page.queue[0].slot;
+	struct page_stats *stats = &page.queue[0].stats;
+
+	(void)state;
+	s[2].length = 99;		/* of who had the slot before */
+	stopped_ns = 1000000;
+	hold = true;
+	put(BLKIF_OP_WRITE, 400, 1, 100);
+	put(BLKIF_OP_WRITE, 0, 1, 101);
+	put(BLKIF_OP_WRITE, 8, 2, 102);		/* merged with the one before */
+	put_indirect(BLKIF_OP_READ, 64, 12, 110, 200);
+	put(BLKIF_OP_WRITE_BARRIER, 800, 1, 130);
+	run();
+	assert_int_equal(s[0].stage, PAGE_STAGE_STORAGE);
+	assert_int_equal(s[1].stage, PAGE_STAGE_STORAGE | 1 << PAGE_STAGE_BITS);
+	assert_int_equal(s[2].stage, PAGE_STAGE_STORAGE | 1 << PAGE_STAGE_BITS);
+	assert_int_equal(s[3].stage, PAGE_STAGE_STORAGE | 3 << PAGE_STAGE_BITS);
+	assert_int_equal(s[4].stage, PAGE_STAGE_ROOM);
+	assert_int_equal(s[2].length, 0);
+	assert_int_equal(s[3].length, 12 * 4096);
+	assert_int_equal(s[4].taken_ns, 1000000);
+	assert_int_equal(s[0].state, PAGE_SLOT_TAKEN);
+
+	stopped_ns += 5000;
+	hold = false;
+	fail_op = IO_WRITE;
+	fail_nth = 1;
+	q.on_error = ON_ERROR_STOP;
+	run();
+	assert_int_equal(s[0].stage, PAGE_STAGE_HELD);
+	assert_int_equal(s[0].state, PAGE_SLOT_TAKEN);
+	assert_int_equal(s[1].state, PAGE_SLOT_FREE);
+	assert_int_equal(stats->waits[PAGE_READ][12], 1);	/* from 4096 */
+	assert_int_equal(stats->waits[PAGE_WRITE][12], 2);
+	queue_retry(&q);
+	run();
+	assert_true(queue_idle(&q));
+	assert_int_equal(stats->waits[PAGE_BARRIER][12], 1);
+}
+
 static void
 test_bad_segment(void **state)
 {
@@ -565,6 +609,7 @@ main(void)
 		T(test_write_read),
 		T(test_one_of_everything),
 		T(test_round),
+		T(test_stages),
 		T(test_bad_segment),
 		T(test_copy_call_fails),
 		T(test_sweep),

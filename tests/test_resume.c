@@ -151,6 +151,33 @@ test_death_at_each_step(void **state)
 	setup(NULL);
 }
 
+/* The guest has waited since the request was taken, whoever took it. */
+static void
+test_resume_wait(void **state)
+{
+	struct page_queue *p = &page.queue[0];
+	unsigned i;
+
+	(void)state;
+	stopped_ns = 5000000;
+	hold = true;
+	for (i = 0; i < 3; i++)
+		put(BLKIF_OP_WRITE, i * 80, 1, 100);
+	run();
+	p->slot[1].taken_ns = 7000000;	/* a stamp that cannot be */
+	p->slot[2].metadata = 1;
+	die(false);
+	stopped_ns = 6000000;
+	assert_int_equal(succeed(RESUME_REPLAY, 0), 0);
+	assert_int_equal(p->slot[2].metadata, 0);
+	hold = false;
+	run();
+	assert_int_equal(p->stats.ops[PAGE_WRITE], 3);
+	assert_int_equal(p->stats.wait_ns[PAGE_WRITE], 2000000);
+	assert_int_equal(p->stats.waits[PAGE_WRITE][0], 1);
+	assert_int_equal(p->stats.waits[PAGE_WRITE][19], 2);
+}
+
 /* A barrier that was in flight waits for what came before it once more. */
 static void
 test_resume_barrier(void **state)
@@ -282,6 +309,7 @@ main(void)
 		T(test_resume_indirect),
 		T(test_resume_fail),
 		T(test_resume_junk),
+		T(test_resume_wait),
 		T(test_resume_barrier),
 	};
 

@@ -101,9 +101,17 @@ static const struct command {
 	  "print one line per disk",
 	  ask_list, show_list, NULL },
 	{ "stats", 2, 0,
-	  "DOMAIN VDEV",
+	  "DOMAIN VDEV | --prometheus [DOMAIN [VDEV]]",
 	  "print the counters of a disk",
 	  ask_stats, show_stats, NULL },
+	{ "top", 0, 0,
+	  "[--interval S] [--count N] [--sort COLUMN] [--batch]",
+	  "show what all disks do; the daemon need not run",
+	  NULL, NULL, NULL },
+	{ "inflight", 0, 0,
+	  "[DOMAIN [VDEV]]",
+	  "print the requests in flight; the daemon need not run",
+	  NULL, NULL, NULL },
 	{ "info", 1, 0,
 	  "SPEC",
 	  "print what an image is; the daemon need not run",
@@ -172,6 +180,7 @@ usage(FILE *to)
 	    "\n"
 	    "A SPEC is format[,option=value...]:path, as in raw:/srv/vm.img\n",
 	    CONTROL_RUN_DIR, CONTROL_TIMEOUT);
+	watch_help(to);
 	bench_help(to);
 	compare_help(to);
 }
@@ -976,6 +985,8 @@ main(int argc, char **argv)
 	/* The options of compare are not those of the others. */
 	if (argc > 1 && strcmp(argv[1], "compare") == 0)
 		rc = compare_main(argc - 1, argv + 1);
+	else if (watch_is(argc, argv))
+		rc = watch_main(argc, argv);
 	else
 		rc = answer_line(argc, argv);
 	if (fflush(stdout) == EOF && rc == DONE) {

@@ -74,6 +74,11 @@ bool parse_number(const char *text, bool suffix, uint64_t min, uint64_t max,
          uint64_t *n);
 bool parse_seconds(const char *text, double min, double max, double *seconds);
 
+/* watch.c: is the line one of its commands?  The exit status. */
+bool watch_is(int argc, char **argv);
+int  watch_main(int argc, char **argv);
+void watch_help(FILE *to);
+
 /* compare.c: its words are its own.  The exit status. */
 int  compare_main(int argc, char **argv);
 void compare_help(FILE *to);
