@@ -184,7 +184,7 @@ print_name(const char *name, unsigned width)
 	size_t n = 0;
 	unsigned used = 0;
 
-	for (; name[n] != '\0' && n < sizeof(text) - 1; n++) {
+	for (; n < sizeof(text) - 1 && name[n] != '\0'; n++) {
 		if ((name[n] & 0xc0) != 0x80 && used++ == width)
 			break;
 		text[n] = name[n];
