@@ -298,7 +298,7 @@ fresh() {
 	new_image "$dir/a.img" 16m
 	born "$n" "$@"
 	mark
-	xl 2 "attach" attach --connected "$n" 51712 "${spec:-raw:$dir/a.img}"
+	xl 5 "attach" attach --connected "$n" 51712 "${spec:-raw:$dir/a.img}"
 }
 
 is_state() {
@@ -314,7 +314,7 @@ created() {
 	born 7
 	pause 7
 	mark
-	xl 2 "create: two disks of a domain that does not run yet" \
+	xl 5 "create: two disks of a domain that does not run yet" \
 	    attach 7 x2 "raw:$dir/%u.img"
 	walked "create: before it runs" 7 51712 "f1 b1 b2"
 	unpause 7
@@ -364,14 +364,14 @@ hot() {
 	new_image "$dir/2.img" 16m
 	for i in 1 2; do
 		mark
-		xl 2 "hot attach $i" \
+		xl 5 "hot attach $i" \
 		    attach --connected 7 51744 "raw:$dir/2.img"
 		walked "hot attach $i" 7 51744 "f1 b1 b2 f3 b4 f4"
 		refuse "attach it once more" "$O/toolstack" attach 7 51744 \
 		    "raw:$dir/1.img"
 		io "hot attach $i: I/O" 7 xvdc --rw randrw --ios 50
 		mark
-		xl 2 "detach $i, idle" detach 7 51744
+		xl 5 "detach $i, idle" detach 7 51744
 		check "detach $i, idle: the guest let go" guest 7 released xvdc
 		walked "detach $i, idle" 7 51744 "b5 f6 b6 f- b-"
 	done
@@ -387,7 +387,7 @@ under_load() {
 	load_ends_early "detach under load"
 	check "detach under load: the guest let go" guest 7 released xvdb
 	walked "detach under load" 7 51728 "b5 f6 b6 f- b-"
-	xl 2 "attach it again" attach --connected 7 51728 "raw:$dir/1.img"
+	xl 5 "attach it again" attach --connected 7 51728 "raw:$dir/1.img"
 	reads_back "detach under load" 7 xvdb
 }
 
@@ -416,7 +416,7 @@ rebooted() {
 	rm -f "$dir/guest-8.pid"
 	walked "shutdown" 8 51712 "f5 b5 f6 b6 f-"
 	mark
-	xl 2 "shutdown: destroy" destroy 8
+	xl 5 "shutdown: destroy" destroy 8
 	walked "shutdown: destroy" 8 51712 "b-"
 	forgotten 8
 	nothing_left "shutdown"
@@ -458,7 +458,7 @@ firmware() {
 	walked "a kernel that jumps" 7 51712 "f5 b5 f6 b6 f1 b2 f4 b4"
 	reads_back "a kernel that jumps" 7 xvda
 	mark
-	xl 2 "detach from it" detach 7 51712
+	xl 5 "detach from it" detach 7 51712
 	walked "detach from it" 7 51712 "b5 f6 b6 f- b-"
 	nothing_left "firmware"
 	ended 7
@@ -487,7 +487,7 @@ kexeced() {
 	done
 	reads_back "kexec" 7 xvda
 	three_twice
-	xl 2 "kexec: detach" detach 7 51712
+	xl 5 "kexec: detach" detach 7 51712
 	check "kexec: the guest let go" guest 7 released xvda
 	nothing_left "kexec"
 	ended 7
@@ -514,7 +514,7 @@ destroyed() {
 	sleep 0.3
 	pause 7
 	mark
-	xl 2 "destroy under load" destroy 7
+	xl 5 "destroy under load" destroy 7
 	walked "destroy under load" 7 51712 "f- b5 b6 b-"
 	unpause 7
 	load_ends_early "destroy under load"
@@ -526,7 +526,7 @@ destroyed() {
 	nothing_left "destroy under load"
 	spec="raw:$dir/a.img"
 	born 8
-	xl 2 "destroy under load: another domain" attach --connected 8 51712 \
+	xl 5 "destroy under load: another domain" attach --connected 8 51712 \
 	    "$spec"
 	check "destroy under load: it knows" guest 8 restore xvda "$dir/memory"
 	reads_back "destroy under load" 8 xvda
@@ -544,7 +544,7 @@ crashed() {
 	check "crash: the disk is closed by itself" \
 	    wait_until 5 is_state "$(be 8 51712 vbd)" 6
 	walked "crash" 8 51712 "b6"
-	xl 2 "crash: destroy" destroy 8
+	xl 5 "crash: destroy" destroy 8
 	walked "crash: destroy" 8 51712 "b6 f- b-"
 	forgotten 8
 	nothing_left "crash"
@@ -553,7 +553,7 @@ crashed() {
 	die 9
 	check "crash, idle: the disk is closed" \
 	    wait_until 5 is_state "$(be 9 51712 vbd)" 6
-	xl 2 "crash, idle: destroy" destroy 9
+	xl 5 "crash, idle: destroy" destroy 9
 	forgotten 9
 	nothing_left "crash, idle"
 }
@@ -577,8 +577,8 @@ never() {
 	new_image "$dir/b.img" 16m
 	pause 7
 	mark
-	xl 2 "never connects: attach" attach 7 51728 "raw:$dir/b.img"
-	xl 1 "never connects: detach" detach 7 51728
+	xl 5 "never connects: attach" attach 7 51728 "raw:$dir/b.img"
+	xl 3 "never connects: detach" detach 7 51728
 	walked "never connects" 7 51728 "f1 b1 b2 b5 b6 f- b-"
 	unpause 7
 }
@@ -592,7 +592,7 @@ stuck() {
 	    wait_until 5 is_state "$(be 7 51712 vbd)" 5
 	sleep 0.2
 	walked "never leaves 5: and wait" 7 51712 "f5 b5"
-	xl 2 "never leaves 5: destroy" destroy 7
+	xl 5 "never leaves 5: destroy" destroy 7
 	walked "never leaves 5: destroy" 7 51712 "f5 b5 f- b5 b6 b-"
 	die 7
 	forgotten 7
@@ -615,9 +615,9 @@ at_once() {
 		wait $job 2>/dev/null
 	done
 	nothing_left "attach and destroy at once"
-	xl 2 "attach after that" attach --connected 7 51712 "raw:$dir/a.img"
+	xl 5 "attach after that" attach --connected 7 51712 "raw:$dir/a.img"
 	io "attach after that: I/O" 7 xvda --rw randrw --ios 50
-	xl 2 "detach after that" detach 7 51712
+	xl 5 "detach after that" detach 7 51712
 	check "detach after that: released" guest 7 released xvda
 	ended 7
 }
@@ -663,13 +663,13 @@ saved() {
 	check "save: suspend under load" guest 7 suspend xvda
 	wait "$io"
 	check "save: memory" guest 7 save xvda "$dir/memory"
-	xl 2 "save: destroy" destroy 7
+	xl 5 "save: destroy" destroy 7
 	die 7
 	forgotten 7
 	nothing_left "save"
 	born 8 --ring-order 1
 	pause 8
-	xl 2 "restore: attach" attach 8 51712 "raw:$dir/a.img"
+	xl 5 "restore: attach" attach 8 51712 "raw:$dir/a.img"
 	unpause 8
 	check "restore: connects" guest 8 wait xvda
 	check "restore: memory" guest 8 restore xvda "$dir/memory"
@@ -696,7 +696,7 @@ target() {
 # migrate NAME SPEC.  xl unpauses the target before it destroys the source.
 migrate() {
 	what=$1
-	xl 2 "$what: attach" attach --connected 7 51712 "$2"
+	xl 5 "$what: attach" attach --connected 7 51712 "$2"
 	io "$what: the source writes" 7 xvda --rw randwrite --bs 8k --ios 300 \
 	    --depth 8
 	target "$2"
@@ -712,10 +712,10 @@ migrate() {
 	check "$what: and is not connected" \
 	    there is_state "$(be 8 51712 vbd)" 2
 	began=$(date +%s%N)
-	xl 2 "$what: the source is destroyed" destroy 7
+	xl 5 "$what: the source is destroyed" destroy 7
 	check "$what: the target connects" there guest 8 wait xvda
 	took=$((($(date +%s%N) - began) / 1000000))
-	at_most "$what: ms from destroy to connected" $took $((800 * slow))
+	at_most "$what: ms from destroy to connected" $took $((2000 * slow))
 	die 7
 	forgotten 7
 	moved=1
@@ -778,11 +778,11 @@ bootloader() {
 	"$O/loopfront" domain --domid 0 --memory 15m --background \
 	    --socket "$dir/guest-0.sock" >"$dir/guest-0.pid" || exit 1
 	mark
-	xl 2 "bootloader: attach to domain 0" \
+	xl 5 "bootloader: attach to domain 0" \
 	    attach --connected 0 51952 "raw:$dir/a.img"
 	walked "bootloader" 0 51952 "f1 b1 b2 f3 b4 f4"
 	io "bootloader: I/O" 0 xvdp --rw randrw --ios 100
-	xl 2 "bootloader: detach" detach 0 51952
+	xl 5 "bootloader: detach" detach 0 51952
 	check "bootloader: released" guest 0 released xvdp
 	nothing_left "bootloader"
 	refuse "bootloader: no complaint" grep 'restrict' "$dir/ringbackd.log"
@@ -908,6 +908,6 @@ for part in ${PARTS-refused created hot under_load rebooted firmware kexeced
 		break
 	fi
 done
-nothing_left "the end"
+[ -n "${PARTS-}" ] || nothing_left "the end"
 check "the daemon is still the same" kill -0 "$daemon"
 summary
