@@ -325,6 +325,13 @@ $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	$(call say,LD,$@)$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) $(CFLAGS) -fPIC -shared \
 	    -o $@ $<
 
+# ---- how disks come and go -------------------------------------------------------
+TESTS += tests/test_passages.sh
+CHECK_NEEDS += $(O)/toolstack
+$(O)/toolstack: LIBS = -lxenstore
+$(O)/toolstack: $(O)/tests/toolstack.o
+	$(LINK)
+
 # ---- recovery: deaths under load ----------------------------------------------
 TESTS += tests/test_cache.sh tests/test_recovery.sh tests/test_queues.sh
 TESTS += $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)

@@ -74,8 +74,11 @@ open_evtchn(struct queue *q, uint16_t domid, char why[WHY_MAX])
 		    strerror(-rc));
 		return rc;
 	}
-	/* Less to lose if the guest takes this process over. */
-	if (xenevtchn_restrict(q->evtchn, domid) != 0)
+	/*
+	 * Less to lose if the guest takes this process over.  Linux does not
+	 * take domain 0 here, which may be one while it looks for a kernel.
+	 */
+	if (domid != 0 && xenevtchn_restrict(q->evtchn, domid) != 0)
 		log_error(-errno, "cannot restrict event channels to domain "
 		    "%u, going on", domid);
 	return 0;

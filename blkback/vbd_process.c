@@ -19,7 +19,7 @@
 #include "blkback/vbd.h"
 
 #define MESSAGES_MAX    16		/* in one go */
-#define LOCK_RETRY_US   500000u
+#define LOCK_RETRY_US   50000u		/* a migrated guest stands still */
 #define LOCK_WAIT_US    30000000u
 #define DEATHS_US       60000000u
 #define REDO_TRIES      3u

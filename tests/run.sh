@@ -13,10 +13,13 @@
 # status is 1 if one failed.
 #
 # One after the other, for some look at the time; but test programs of qcow2
-# images and the scripts named below measure nothing, and run beside the others,
+# images and the scripts of BESIDE measure nothing, and run beside the others,
 # in a row of their own.
 O=${O:-build}
 TEST_TIMEOUT=${TEST_TIMEOUT:-120}
+BESIDE=" test_4kn.sh test_badinput.sh test_cache.sh test_compare.sh \
+test_config.sh test_info.sh test_passages.sh test_qcow2_features.sh \
+test_watch.sh "
 export O
 passed=0 failed=0 skipped=0 bad=
 start=$(date +%s)
@@ -50,16 +53,11 @@ if [ -z "${RUN_ROW:-}" ]; then
 	row=''
 	for t in "$@"; do
 		shift
-		case $t in
-		*/test_4kn.sh | */test_badinput.sh | */test_cache.sh)
-			row="$row $t" ;;
-		*/test_compare.sh | */test_config.sh | */test_info.sh | */test_qcow2_features.sh)
-			row="$row $t" ;;
-		*/test_watch.sh)	row="$row $t" ;;
-		*/test_qcow2*.sh)	set -- "$@" "$t" ;;
-		*/test_qcow2*)		row="$row $t" ;;
-		*)			set -- "$@" "$t" ;;
-		esac
+		name=$(basename "$t")
+		case $name in
+		*.sh)		[ "${BESIDE#* "$name" }" = "$BESIDE" ] ;;
+		test_qcow2*)	false ;;
+		esac && set -- "$@" "$t" || row="$row $t"
 	done
 	# shellcheck disable=SC2086 # a list
 	[ -z "$row" ] || RUN_ROW=1 sh "$0" $row >"$O/logs/beside" 2>&1 &

@@ -128,6 +128,19 @@ cmd_reopen(struct command *c)
 }
 
 static int
+cmd_suspend(struct command *c)
+{
+	return disk_result(c, vbd_suspend(c->v, c->o.wait));
+}
+
+static int
+cmd_kexec(struct command *c)
+{
+	c->v->opt = c->o;
+	return disk_result(c, vbd_kexec(c->v, c->o.abrupt, c->o.wait));
+}
+
+static int
 cmd_released(struct command *c)
 {
 	return disk_result(c, vbd_wait_released(c->v, c->o.wait));
@@ -193,6 +206,33 @@ cmd_image(struct command *c)
 		rc = fail(c, -errno, "close %s: %s", c->rest[0],
 		    strerror(errno));
 	return rc;
+}
+
+/* What the guest knows of the disk is a part of its memory. */
+static int
+cmd_save(struct command *c)
+{
+	int	rc;
+
+	if (c->nr_rest != 1 || c->v->verify == NULL || c->v->busy)
+		return fail(c, -EINVAL, "save DISK FILE: give the file; "
+		    "something must have been verified, and no job run");
+	rc = verify_save(c->v->verify, c->rest[0]);
+	return rc < 0 ? fail(c, rc, "write %s: %s", c->rest[0],
+	    strerror(-rc)) : 0;
+}
+
+static int
+cmd_restore(struct command *c)
+{
+	int	rc;
+
+	if (c->nr_rest != 1 || c->v->verify != NULL || c->v->busy)
+		return fail(c, -EINVAL, "restore DISK FILE: give the file; "
+		    "nothing must have been verified, and no job run");
+	rc = verify_restore(&c->v->verify, c->rest[0]);
+	return rc < 0 ? fail(c, rc, "read %s: %s", c->rest[0],
+	    strerror(-rc)) : 0;
 }
 
 static int
@@ -269,12 +309,20 @@ static const struct {
 	  "close the disk, as a guest that unplugs it" },
 	{ "reopen", "DISK [OPTIONS]", true, IN_WAIT | IN_CONNECT, cmd_reopen,
 	  "close it if it is open, and connect again" },
+	{ "suspend", "DISK [--wait S]", true, IN_WAIT, cmd_suspend,
+	  "stop using it without a word, as for a save" },
+	{ "kexec", "DISK [OPTIONS]", true, IN_WAIT | IN_CONNECT | IN_KEXEC,
+	  cmd_kexec, "another kernel takes it over, and resets it" },
 	{ "released", "DISK [--wait S]", true, IN_WAIT, cmd_released,
 	  "until nothing of ours is in the backend's hands" },
 	{ "set", "OPTIONS", false, IN_CONNECT, cmd_set,
 	  "how disks that appear later are to be connected" },
 	{ "image", "DISK FILE", true, 0, cmd_image,
 	  "write a file with what the disk must contain" },
+	{ "save", "DISK FILE", true, 0, cmd_save,
+	  "write what the guest knows of its content" },
+	{ "restore", "DISK FILE", true, 0, cmd_restore,
+	  "know what another guest knew" },
 	{ "forget", "DISK", true, 0, cmd_forget,
 	  "forget what it must contain" },
 	{ "counters", "", false, 0, cmd_counters,

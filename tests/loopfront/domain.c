@@ -164,7 +164,8 @@ domain_setup(struct domain *d, const struct options *o)
 		snprintf(name, sizeof(name), "%s", o->name);
 	else
 		snprintf(name, sizeof(name), "guest-%u", d->domid);
-	if ((rc = new_uuid(d->vm)) < 0 || (rc = domain_nodes(d, name)) < 0)
+	if (d->domid > 0 && ((rc = new_uuid(d->vm)) < 0 ||
+	    (rc = domain_nodes(d, name)) < 0))
 		return failed(d, "write its nodes", rc);
 	snprintf(path, sizeof(path), "%s/device/vbd", d->path);
 	if (!xs_watch(d->xs, path, "disks"))
@@ -182,7 +183,7 @@ domain_open(struct domain **dp, const struct options *o)
 	if (d == NULL)
 		return -ENOMEM;
 	d->domid = o->domid;
-	d->hidden = o->hidden;
+	d->hidden = o->hidden || o->domid == 0;
 	d->defaults = *o;
 	d->stop_fd = -1;
 	LIST_INIT(&d->vbds);
@@ -209,8 +210,9 @@ domain_close(struct domain *d)
 
 	while ((v = LIST_FIRST(&d->vbds)) != NULL)
 		vbd_free(v);
-	if ((rc = store_remove(d->xs, XBT_NULL, d->path, NULL)) < 0 ||
-	    (rc = store_remove(d->xs, XBT_NULL, d->vm, NULL)) < 0)
+	if (d->domid > 0 &&
+	    ((rc = store_remove(d->xs, XBT_NULL, d->path, NULL)) < 0 ||
+	    (rc = store_remove(d->xs, XBT_NULL, d->vm, NULL)) < 0))
 		failed(d, "remove its nodes", rc);
 	if (!d->hidden && (rc = loopguest_release(d->guest, d->xs)) < 0)
 		failed(d, "release it from xenstored", rc);
@@ -247,34 +249,62 @@ new_disk(struct domain *d, const char *name)
 }
 
 static void
-domain_look(struct domain *d)
+find_disks(struct domain *d)
 {
 	char		 path[STORE_PATH], **names;
 	unsigned	 n = 0, i;
-	struct vbd	*v;
 
 	snprintf(path, sizeof(path), "%s/device/vbd", d->path);
 	names = xs_directory(d->xs, XBT_NULL, path, &n);
 	for (i = 0; names != NULL && i < n; i++)
 		new_disk(d, names[i]);
 	free(names);
-	LIST_FOREACH(v, &d->vbds, link)
-		vbd_step(v);
-	pthread_cond_broadcast(&d->changed);
 }
 
-/* All events that wait are one reason to look. */
-static bool
+/* The disk that an event is about, or NULL. */
+static struct vbd *
+whose(struct domain *d, const char *path, const char *token)
+{
+	size_t		 n = strlen(d->path);
+	char		 name[16];
+	uint32_t	 devid;
+
+	if (strcmp(token, "disks") != 0)	/* then it is the disk's name */
+		return vbd_parse(token, &devid) == 0 ? vbd_find(d, devid) :
+		    NULL;
+	if (strncmp(path, d->path, n) != 0 ||
+	    sscanf(path + n, "/device/vbd/%15[0-9]", name) != 1 ||
+	    vbd_parse(name, &devid) < 0)
+		return NULL;
+	return vbd_find(d, devid);
+}
+
+/* All events of a disk are one reason to look at it, and others at all. */
+static void
 take_watches(struct domain *d)
 {
-	char	**event;
-	bool	  any = false;
+	char		**event;
+	bool		  any = false, all = false;
+	struct vbd	 *v;
 
 	while ((event = xs_check_watch(d->xs)) != NULL) {
+		v = whose(d, event[XS_WATCH_PATH], event[XS_WATCH_TOKEN]);
 		free(event);
 		any = true;
+		if (v == NULL)
+			all = true;
+		else
+			v->touched = true;
 	}
-	return any;
+	if (all)
+		find_disks(d);
+	LIST_FOREACH(v, &d->vbds, link) {
+		if (all || v->touched)
+			vbd_step(v);
+		v->touched = false;
+	}
+	if (any)
+		pthread_cond_broadcast(&d->changed);
 }
 
 /* True: that was all. */
@@ -313,8 +343,7 @@ domain_run(struct domain *d)
 		if ((fds[1].revents & POLLIN) && told_to_stop(d))
 			return 0;
 		domain_lock(d);
-		if (take_watches(d))
-			domain_look(d);
+		take_watches(d);
 		domain_unlock(d);
 	}
 }

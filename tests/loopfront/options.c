@@ -32,8 +32,8 @@ static const struct definition {
 	const char *const *words;
 	const char	*help;
 } definitions[] = {
-	{ "domid", IN_DOMAIN, UINT, AT(domid), 1, 32751, NULL,
-	  "number of the domain to create (7)" },
+	{ "domid", IN_DOMAIN, UINT, AT(domid), 0, 32751, NULL,
+	  "number of the domain to create (7); 0: be domain 0, in 16m" },
 	{ "name", IN_DOMAIN, STRING, AT(name), 0, 0, NULL,
 	  "its name (guest-<domid>)" },
 	{ "memory", IN_DOMAIN, SIZE, AT(memory), 1 << 20, 8ull << 30, NULL,
@@ -55,8 +55,10 @@ static const struct definition {
 	{ "segments", IN_CONNECT, UINT, AT(segments), FRONT_MAX_SEGMENTS,
 	  FRONT_MAX_INDIRECT, NULL,
 	  "of a request, as far as offered; 11: none is indirect (32)" },
-	{ "jump", IN_CONNECT, FLAG, AT(jump), 0, 0, NULL,
+	{ "jump", IN_CONNECT, WORD, AT(jump), 0, 0, switch_words,
 	  "from state 1 to 4 at once, as OVMF and mini-os do" },
+	{ "hold", IN_CONNECT, FLAG, AT(hold), 0, 0, NULL,
+	  "a Closing backend is told no, as by FreeBSD with a mounted disk" },
 	{ "check-padding", IN_CONNECT, FLAG, AT(check_padding), 0, 0, NULL,
 	  "padding of responses must be zero" },
 	{ "writable-grants", IN_CONNECT, FLAG, AT(writable_grants), 0, 0, NULL,
@@ -129,6 +131,9 @@ static const struct definition {
 	  "... each time with another layout, ring order, segments, queues" },
 	{ "leave-open", IN_RUN, FLAG, AT(leave_open), 0, 0, NULL,
 	  "end without closing, as a guest that is destroyed" },
+
+	{ "abrupt", IN_KEXEC, FLAG, AT(abrupt), 0, 0, NULL,
+	  "the disk is Closed at once, not Closing first" },
 
 	{ "copy-nth", IN_FAULT, UINT, AT(copy_nth), 0, UINT64_MAX, NULL,
 	  "the Nth segment that is copied from now on fails (0: none)" },

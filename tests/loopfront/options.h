@@ -37,7 +37,8 @@ struct options {
 	enum front_abi	 abi;
 	unsigned	 order;
 	unsigned	 segments;	/* of a request, as far as offered */
-	bool		 jump;
+	int		 jump;		/* bool */
+	bool		 hold;
 	bool		 check_padding;
 	bool		 writable_grants;
 	int		 persistent;	/* bool */
@@ -76,6 +77,7 @@ struct options {
 	unsigned	 reconnect;
 	bool		 vary;
 	bool		 leave_open;
+	bool		 abrupt;
 
 	/* what is to go wrong with grants */
 	uint64_t	 copy_nth, copy_count;
@@ -90,6 +92,7 @@ struct options {
 #define IN_RUN		8u
 #define IN_WAIT		16u
 #define IN_FAULT	32u
+#define IN_KEXEC	64u
 
 void	options_init(struct options *);
 

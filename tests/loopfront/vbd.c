@@ -13,6 +13,8 @@
 
 #include "tests/loopfront/vbd.h"
 
+#define RESET_STEP	5.0	/* seconds */
+
 /* ---- names -------------------------------------------------------------- */
 
 /* As Linux's block device numbers: 16 disks at 202, beyond an own form. */
@@ -449,6 +451,7 @@ adopt(struct vbd *v)
 	free(back);
 	v->back_domid = (unsigned)domid;
 	v->opt = v->dom->defaults;
+	v->deaf = false;
 	snprintf(node, sizeof(node), "%s/state", v->back);
 	if (!xs_watch(xs, node, v->name) && errno != EEXIST)
 		return fail(v, -errno, "watch %s: %s", node, strerror(errno));
@@ -535,7 +538,7 @@ follow(struct vbd *v)
 		break;
 	case XenbusStateClosing:
 		if (v->state != XenbusStateClosed &&
-		    v->state != XenbusStateClosing)
+		    v->state != XenbusStateClosing && !v->opt.hold)
 			lost(v);
 		break;
 	case XenbusStateUnknown:
@@ -554,10 +557,10 @@ vbd_step(struct vbd *v)
 {
 	if (!look(v))
 		return;
-	if (!v->gone)
-		follow(v);
-	else if (v->state != XenbusStateClosed)
+	if (v->gone && v->state != XenbusStateClosed)
 		lost(v);
+	else if (!v->gone && !v->deaf)
+		follow(v);
 	if (v->open && !v->busy && v->state == XenbusStateClosed &&
 	    (v->back_state == XenbusStateClosed ||
 	    v->back_state == XenbusStateUnknown))
@@ -681,4 +684,52 @@ vbd_reopen(struct vbd *v, double seconds)
 		return rc;
 	vbd_step(v);
 	return vbd_wait_ready(v, seconds);
+}
+
+int
+vbd_suspend(struct vbd *v, double seconds)
+{
+	uint64_t	until = deadline(seconds);
+
+	if (!v->ready)
+		return fail(v, -ENOTCONN, "not connected");
+	v->deaf = true;
+	v->ready = false;
+	while (v->busy) {
+		vbd_interrupt(v);
+		if (domain_wait(v->dom, until) < 0)
+			return timed_out(v, "the end of a job", seconds);
+	}
+	return 0;
+}
+
+/* One step of Linux's xenbus_reset_frontend(). */
+static int
+reset_step(struct vbd *v, enum xenbus_state ours, enum xenbus_state theirs)
+{
+	uint64_t	until = deadline(RESET_STEP);
+	int		rc = switch_state(v, ours);
+
+	while (rc == 0 && v->back_state != theirs) {
+		if (domain_wait(v->dom, until) < 0)
+			rc = timed_out(v, vbd_state_name(theirs), RESET_STEP);
+	}
+	return rc;
+}
+
+int
+vbd_kexec(struct vbd *v, bool abrupt, double seconds)
+{
+	int	rc = vbd_suspend(v, seconds);
+
+	if (rc == 0 && !abrupt)
+		rc = reset_step(v, XenbusStateClosing, XenbusStateClosing);
+	if (rc == 0)
+		rc = reset_step(v, XenbusStateClosed, XenbusStateClosed);
+	v->deaf = false;
+	if (rc < 0)
+		return rc;
+	vbd_step(v);
+	rc = vbd_wait_released(v, seconds);
+	return rc < 0 ? rc : vbd_reopen(v, RESET_STEP);
 }

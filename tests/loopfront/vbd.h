@@ -44,6 +44,8 @@ struct vbd {
 	bool	 ready;			/* the backend is connected to them */
 	bool	 busy;			/* a job works on the ring */
 	bool	 leaked;		/* the backend kept something of ours */
+	bool	 deaf;			/* its kernel is no more */
+	bool	 touched;		/* look at it */
 	unsigned connects;
 	struct fqueue *queues;		/* when open */
 	unsigned nr_queues;
@@ -95,5 +97,19 @@ int	vbd_wait_released(struct vbd *, double seconds);
  */
 int	vbd_shut(struct vbd *, double seconds);
 int	vbd_reopen(struct vbd *, double seconds);
+
+/*
+ * The guest's kernel stops where it is, as for a save: the backend is told
+ * nothing, and is not listened to until the disk's directory is another one.
+ * What is in flight stays so.
+ */
+int	vbd_suspend(struct vbd *, double seconds);
+
+/*
+ * Another kernel starts in the guest without a word of the old one, and resets
+ * the disk as Linux does, with 5 s for each step: 5, the backend's 5, 6, its 6,
+ * 1, its 2, and on; or without the first two.
+ */
+int	vbd_kexec(struct vbd *, bool abrupt, double seconds);
 
 #endif /* LOOPFRONT_VBD_H */

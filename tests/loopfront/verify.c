@@ -308,3 +308,53 @@ verify_count(const struct verify *v, uint64_t *written, uint64_t *uncertain)
 		    (v->gen[i].acked == 0 && !v->zeroed);
 	}
 }
+
+struct saved {
+	uint64_t seed, sectors;
+	uint64_t zeroed;
+};
+
+int
+verify_save(const struct verify *v, const char *path)
+{
+	struct saved	 head = { v->seed, v->sectors, v->zeroed };
+	FILE		*f = fopen(path, "we");
+	int		 rc = 0;
+
+	if (f == NULL)
+		return -errno;
+	if (fwrite(&head, sizeof(head), 1, f) != 1 ||
+	    fwrite(v->gen, sizeof(*v->gen), v->sectors, f) != v->sectors)
+		rc = -EIO;
+	if (fclose(f) != 0 && rc == 0)
+		rc = -errno;
+	return rc;
+}
+
+int
+verify_restore(struct verify **vp, const char *path)
+{
+	struct saved	 head;
+	struct verify	*v = NULL;
+	FILE		*f = fopen(path, "re");
+	int		 rc = 0;
+
+	if (f == NULL)
+		return -errno;
+	if (fread(&head, sizeof(head), 1, f) != 1)
+		rc = -EIO;
+	if (rc == 0)
+		rc = verify_new(&v, head.sectors, 1, head.zeroed != 0);
+	if (rc == 0) {
+		v->seed = head.seed;
+		if (fread(v->gen, sizeof(*v->gen), v->sectors, f) !=
+		    v->sectors)
+			rc = -EIO;
+	}
+	fclose(f);
+	if (rc == 0)
+		*vp = v;
+	else
+		verify_free(v);
+	return rc;
+}

@@ -61,6 +61,13 @@ int	verify_check(const struct verify *, uint64_t sector, unsigned n,
 /* What the content of the sector must be; false: that is not certain. */
 bool	verify_content(const struct verify *, uint64_t sector, void *buf);
 
+/*
+ * Into a file, and back from it.  What was sent and not answered may be there
+ * or not.  0 or -errno.
+ */
+int	verify_save(const struct verify *, const char *path);
+int	verify_restore(struct verify **, const char *path);
+
 /* Sectors written and acknowledged / of uncertain content. */
 void	verify_count(const struct verify *, uint64_t *written,
 	    uint64_t *uncertain);

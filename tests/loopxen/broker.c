@@ -37,6 +37,7 @@
 
 #define VIRQ_DOM_EXC	3u
 #define ANY_DOMID	UINT32_MAX
+#define ZERO_PAGES	4097u	/* of domain 0, should somebody play it */
 
 struct domain {
 	LIST_ENTRY(domain)	 entry;
@@ -44,6 +45,7 @@ struct domain {
 	int			 fd;
 	struct lx_domain	*dom;
 	struct client		*slot[LX_SLOTS];
+	struct client		*guest;		/* of domain 0: who plays it */
 };
 
 struct events {
@@ -321,6 +323,17 @@ slot_release(struct domain *d, unsigned slot)
 	d->slot[slot] = NULL;
 }
 
+/* Domain 0 stays, but nothing is granted any more. */
+static void
+zero_leave(struct domain *d)
+{
+	uint32_t	end = atomic_load(&d->dom->grants_end);
+
+	for (uint32_t ref = 0; ref < end && ref < LX_GREFS; ref++)
+		atomic_store(&lx_domain_grant(d->dom, ref)->word, 0);
+	d->guest = NULL;
+}
+
 static void
 client_end(struct client *c)
 {
@@ -328,7 +341,9 @@ client_end(struct client *c)
 
 	if (c->events != NULL)
 		events_release(c->events);
-	if (c->domain != NULL)
+	if (c->domain != NULL && c->domain->domid == 0)
+		zero_leave(c->domain);
+	else if (c->domain != NULL)
 		domain_destroy(c->domain);
 	if (c->gnttab)
 		LIST_FOREACH(d, &domains, entry)
@@ -351,7 +366,8 @@ own_domain(const struct lx_msg *msg, struct domain **dp)
 		return 0;
 	if (msg->flags & LX_GUEST)
 		return -ESRCH;
-	return (*dp = domain_new(msg->domid, 0)) != NULL ? 0 : -errno;
+	*dp = domain_new(msg->domid, msg->domid == 0 ? ZERO_PAGES : 0);
+	return *dp != NULL ? 0 : -errno;
 }
 
 static bool
@@ -437,15 +453,34 @@ op_adopt(struct client *c, struct answer *a)
 	return -EBADF;
 }
 
+/* It is there from the beginning; its kernel has frontends as others have. */
+static int
+zero_enter(struct client *c, struct answer *a)
+{
+	struct domain	*d = domain_find(0);
+
+	if (d == NULL)
+		return -ESRCH;
+	if (d->guest != NULL)
+		return -EEXIST;
+	if (a->msg.value > d->dom->npages)
+		return -EINVAL;
+	c->domain = d;
+	d->guest = c;
+	a->fds[0] = d->fd;
+	return 0;
+}
+
 /* value: pages */
 static int
 op_create(struct client *c, struct answer *a)
 {
 	if (client_used(c))
 		return -EBUSY;
-	if (a->msg.domid == 0 || a->msg.domid > LX_MAX_DOMID ||
-	    a->msg.value > LX_MAX_PAGES)
+	if (a->msg.domid > LX_MAX_DOMID || a->msg.value > LX_MAX_PAGES)
 		return -EINVAL;
+	if (a->msg.domid == 0)
+		return zero_enter(c, a);
 	if (domain_find(a->msg.domid) != NULL)
 		return -EEXIST;
 	c->domain = domain_new(a->msg.domid, a->msg.value);
@@ -801,7 +836,7 @@ broker_domain0(void)
 
 	if ((idle = eventfd(0, EFD_CLOEXEC)) == -1)
 		err(1, "eventfd");
-	if ((zero = domain_new(0, 0)) == NULL ||
+	if ((zero = domain_new(0, ZERO_PAGES)) == NULL ||
 	    (kernel = events_new(zero, LX_UNCOUNTED)) == NULL)
 		err(1, "cannot make domain 0");
 	if (port_new(kernel) != LX_XENBUS_PORT)

@@ -31,9 +31,10 @@ struct loopguest_port;
 /* ---- the domain ------------------------------------------------------- */
 
 /*
- * Create domain domid (1 ... 32751) with npages zeroed pages.  -EEXIST when
- * the broker has that domain already, -ENOENT or -ECONNREFUSED when no broker
- * runs.
+ * Create domain domid (1 ... 32751) with npages zeroed pages; or, with domid
+ * 0, be the frontends of domain 0, with up to 4096 pages, zeroed but once.
+ * -EEXIST when the broker has that domain already, -ENOENT or -ECONNREFUSED
+ * when no broker runs.
  */
 int	loopguest_create(struct loopguest **, unsigned domid, unsigned npages);
 
