@@ -653,7 +653,8 @@ meta_step(struct qcow2 *q)
 		do_unpack(q);
 	} else if (q->corrupt && !m->corrupt_told) {
 		qcow2_do_corrupt(q);
-	} else if (m->resize != NULL && !draining && !m->want_round) {
+	} else if (m->resize != NULL && !m->want_round &&
+	    !(draining && m->resize->again)) {
 		qcow2_do_resize(q);
 	} else if (!draining && round_due(q)) {
 		qcow2_do_round(q);

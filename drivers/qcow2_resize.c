@@ -6,12 +6,11 @@
  * table stands still.  What the header says of it, size and place, and the
  * size of the disk lie in one sector and change by one write:
  *
- *   1  a round, if the table has changes: it is then the same in the file
- *   2  a row of clusters for the larger table; their refcounts; the table
- *   3  sync
- *   4  the header's sector
- *   5  sync: from here on the disk is larger, whatever happens
- *   6  in memory; the old table's clusters are given back
+ *   1  a row of clusters for the larger table; all refcounts; the table
+ *   2  sync: with it is what its entries need, also those that are new
+ *   3  the header's sector
+ *   4  sync: from here on the disk is larger, whatever happens
+ *   5  in memory; the old table's clusters are given back
  *
  * so that a crash at any point leaves one of the two tables, whole, and leaked
  * clusters at most.  If it is unknown which of them the header names, for
@@ -161,7 +160,7 @@ row_drop(struct qcow2 *q, uint64_t first, uint64_t clusters)
 		(void)qcow2_refs_settle(q);
 }
 
-/* Steps 2 and 3. */
+/* Steps 1 and 2. */
 static int
 table_write(struct qcow2 *q, struct table *t)
 {
@@ -180,7 +179,10 @@ table_write(struct qcow2 *q, struct table *t)
 	return rc == 0 ? file_sync(&q->top->file) : rc;
 }
 
-/* Step 6, under 'lock'; 't' becomes the old one. */
+/*
+ * Step 5, under 'lock'; 't' becomes the old one.  What was to be written of that
+ * is in the new one.
+ */
 static void
 table_use(struct qcow2 *q, struct table *t)
 {
@@ -194,6 +196,7 @@ table_use(struct qcow2 *q, struct table *t)
 	l->l1 = t->l1;
 	q->l1_dirty = t->dirty;
 	q->l1_dirty_bytes = t->dirty_bytes;
+	q->nr_l1_dirty = 0;
 	l->h.l1_entries = t->entries;
 	l->h.l1_offset = t->first << q->cluster_bits;
 	*t = old;
@@ -252,16 +255,10 @@ qcow2_do_resize(struct qcow2 *q)
 {
 	struct qcow2_meta *m = q->meta;
 	struct qcow2_resize *r = m->resize;
-	int rc = 0;
+	int rc = -EAGAIN;
 
-	if (q->nr_l1_dirty > 0)
-		rc = qcow2_do_round(q);
-	if (rc == 0 && q->nr_l1_dirty > 0)
-		return;			/* it has more than one round takes */
 	pthread_mutex_unlock(&q->lock);
-	if (rc == 0)
-		rc = qcow2_slack_take(q) ? 0 : -EAGAIN;
-	if (rc == 0) {
+	if (qcow2_slack_take(q)) {
 		rc = resize_io(q, r->size);
 		qcow2_slack_give(q);
 	}

@@ -53,7 +53,8 @@ if [ -z "${RUN_ROW:-}" ]; then
 		case $t in
 		*/test_4kn.sh | */test_badinput.sh | */test_cache.sh)
 			row="$row $t" ;;
-		*/test_compare.sh | */test_info.sh | */test_qcow2_features.sh)
+		*/test_compare.sh | */test_info.sh | */test_qcow2_features.sh | \
+		*/test_resize.sh)
 			row="$row $t" ;;
 		*/test_qcow2*.sh)	set -- "$@" "$t" ;;
 		*/test_qcow2*)		row="$row $t" ;;

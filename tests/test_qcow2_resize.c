@@ -120,7 +120,7 @@ test_kinds(void **state)
 	}
 }
 
-/* By single steps, each of which needs another table. */
+/* More often than there may be blocks of the table that are to be written. */
 static void
 test_often(void **state)
 {
@@ -130,7 +130,7 @@ test_often(void **state)
 	run("qemu-img create -q -f qcow2 -o cluster_size=512 a 64k");
 	model_make("a");
 	disk_open("a", false);
-	for (size = 96 * KiB; size <= 4 * MiB; size += 96 * KiB)
+	for (size = 96 * KiB; size <= 4 * MiB; size += 48 * KiB)
 		grow_step(size);
 	disk_is_model();
 	disk_close();
@@ -170,9 +170,13 @@ test_snapshots(void **state)
 	disk_close();
 	image_is_clean("a");
 	image_is_model("a");
-	/* The snapshot is of the old size, and takes the disk back to it. */
-	run("qemu-img convert -f qcow2 -l s1 -O raw a then; cmp old then; "
-	    "qemu-img snapshot -a s1 a; "
+	/*
+	 * The snapshot is read with the disk's size, but is of the old one,
+	 * and takes the disk back to it.
+	 */
+	run("qemu-img convert -f qcow2 -l s1 -O raw a then && "
+	    "truncate -s 4M then && cmp old then && "
+	    "qemu-img snapshot -a s1 a && "
 	    "qemu-img compare -f qcow2 -F raw a old");
 	image_is_clean("a");
 	is_size("a", 4 * MiB);
@@ -392,6 +396,86 @@ test_failures(void **state)
 }
 
 /*
+ * The header's new sector reaches the file, but that fails, and so does putting
+ * the old one back.
+ */
+static unsigned header_writes;
+
+static long
+header_begin(struct tap_call *c)
+{
+	if (c->kind != TAP_WRITE || c->async)
+		return 0;
+	if (c->offset == 0 && c->length == 512)
+		return ++header_writes == 1 ? 48 : -EIO;
+	return c->offset < 512 ? -EIO : 0;
+}
+
+static void
+test_header_unsure(void **state)
+{
+	(void)state;
+	run("qemu-img create -q -f qcow2 -o cluster_size=4k a 9M");
+	model_make("a");
+	disk.cache = CACHE_WRITEBACK;
+	disk.engine = ENGINE_THREADS;
+	disk_open("a", false);
+	both_write(0, 64 * KiB);
+	assert_int_equal(rig_flush(&disk), 0);
+	header_writes = 0;
+	tap_watch(at("a"));
+	tap.begin = header_begin;
+	refuses(600 * MiB, -EIO, "resize|dmesg");
+	tap.begin = NULL;
+	assert_true(header_writes > 1);
+	/* Nobody knows which table it is: both are right. */
+	is_size("a", 600 * MiB);
+	run("cp a b; cp model model.b; truncate -s 600M model.b");
+	assert_int_equal(image_status("b") & ~3, 0);
+	run("qemu-img compare -f qcow2 -F raw b model.b");
+	/* Before one of them changes, it is made sure. */
+	both_write(5 * MiB, 64 * KiB);
+	assert_int_equal(rig_flush(&disk), 0);
+	is_size("a", 9 * MiB);
+	run("cp a b");
+	assert_int_equal(image_status("b") & ~3, 0);
+	image_is_model("b");
+	disk_close();
+	image_is_model("a");
+	disk.cache = CACHE_NONE;
+	disk.engine = ENGINE_AIO;
+}
+
+/* What was discarded, but is not free yet, makes room for the table. */
+static long
+full_begin(struct tap_call *c)
+{
+	return c->kind == TAP_GROW || c->kind == TAP_RESIZE ? -ENOSPC : 0;
+}
+
+static void
+test_full(void **state)
+{
+	uint64_t at_, size = 300ull << 40;
+
+	(void)state;
+	run("qemu-img create -q -f qcow2 a 32M");
+	model_make("a");
+	disk_open("a", false);
+	for (at_ = 0; at_ < 24 * MiB; at_ += MiB)
+		both_write(at_, MiB);
+	assert_int_equal(rig_flush(&disk), 0);
+	tap_watch(at("a"));
+	tap.begin = full_begin;
+	refuses(size, -ENOSPC, "No space|make room");
+	both_discard(0, 24 * MiB);
+	assert_int_equal(resize(size), 0);
+	tap.begin = NULL;
+	disk_close();
+	image_is_clean("a");
+}
+
+/*
  * Power.
  */
 
@@ -561,6 +645,8 @@ main(void)
 		TEST(test_bitmaps),
 		TEST(test_under_load),
 		TEST(test_failures),
+		TEST(test_header_unsure),
+		TEST(test_full),
 		TEST(test_crashes),
 	};
 
