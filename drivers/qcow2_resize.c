@@ -180,7 +180,7 @@ table_write(struct qcow2 *q, struct table *t)
 }
 
 /*
- * Step 5, under 'lock'; 't' becomes the old one.  What was to be written of that
+ * Step 5, under 'lock'; 't' becomes the old one.  What was to be written of it
  * is in the new one.
  */
 static void

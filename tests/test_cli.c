@@ -261,6 +261,34 @@ check(const struct call *calls, size_t n)
 #define NO "{\"ok\": false, \"error\": \"vbd 7/51728: no\\u001b[2J\\nsuch\"}"
 
 static void
+test_resize(void **state)
+{
+	static const struct call calls[] = {
+		{ { "resize", "web1", "xvdb" }, ANSWERS,
+		  "{\"ok\": true, \"size\": 1024, \"told\": false}",
+		  "{\"op\": \"resize\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdb\", \"timeout\": 30}", 0,
+		  "xvdb has 1024 bytes now\n", { NULL } },
+		{ { "resize", "web1", "xvdb", "2T" }, ANSWERS,
+		  "{\"ok\": true, \"size\": 2199023255552, \"told\": true}",
+		  "{\"op\": \"resize\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdb\", \"timeout\": 30, "
+		  "\"size\": 2199023255552}", 0,
+		  "xvdb has 2199023255552 bytes now, and the guest knows\n",
+		  { NULL } },
+		{ { "resize", "web1", "xvdb", "+1024" }, ANSWERS,
+		  "{\"ok\": true, \"size\": 2048, \"told\": true}",
+		  "{\"op\": \"resize\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdb\", \"timeout\": 30, "
+		  "\"more\": 1024}", 0, "xvdb has 2048 bytes now, and the "
+		  "guest knows\n", { NULL } },
+	};
+
+	(void)state;
+	check(calls, sizeof(calls) / sizeof(calls[0]));
+}
+
+static void
 test_commands(void **state)
 {
 	static const struct call calls[] = {
@@ -283,24 +311,6 @@ test_commands(void **state)
 		{ { "--timeout", "1", "detach", "web1", "xvdb" }, ANSWERS, OK,
 		  "{\"op\": \"detach\", \"domain\": \"web1\", "
 		  "\"vdev\": \"xvdb\", \"timeout\": 1}", 0, "", { NULL } },
-		{ { "resize", "web1", "xvdb" }, ANSWERS,
-		  "{\"ok\": true, \"size\": 1024, \"told\": false}",
-		  "{\"op\": \"resize\", \"domain\": \"web1\", "
-		  "\"vdev\": \"xvdb\", \"timeout\": 30}", 0,
-		  "xvdb has 1024 bytes now\n", { NULL } },
-		{ { "resize", "web1", "xvdb", "2T" }, ANSWERS,
-		  "{\"ok\": true, \"size\": 2199023255552, \"told\": true}",
-		  "{\"op\": \"resize\", \"domain\": \"web1\", "
-		  "\"vdev\": \"xvdb\", \"timeout\": 30, "
-		  "\"size\": 2199023255552}", 0,
-		  "xvdb has 2199023255552 bytes now, and the guest knows\n",
-		  { NULL } },
-		{ { "resize", "web1", "xvdb", "+1024" }, ANSWERS,
-		  "{\"ok\": true, \"size\": 2048, \"told\": true}",
-		  "{\"op\": \"resize\", \"domain\": \"web1\", "
-		  "\"vdev\": \"xvdb\", \"timeout\": 30, "
-		  "\"more\": 1024}", 0, "xvdb has 2048 bytes now, and the "
-		  "guest knows\n", { NULL } },
 		{ { "hotplug", "add" }, ANSWERS, OK,
 		  "{\"op\": \"hotplug\", \"action\": \"add\", "
 		  "\"backend\": \"backend/vbd/7/51712\"}", 0, "", { NULL } },
@@ -755,6 +765,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_commands),
+		cmocka_unit_test(test_resize),
 		cmocka_unit_test(test_list),
 		cmocka_unit_test(test_stats),
 		cmocka_unit_test(test_stats_idle),

@@ -577,7 +577,7 @@ static void
 crash_all(const char *options, uint64_t old, uint64_t new)
 {
 	unsigned end, i, n, syncs = 0, made = 0;
-	struct stat st;
+	struct stat st = { 0 };
 	uint64_t all;
 	int fd;
 
