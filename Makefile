@@ -70,14 +70,14 @@ $(O)/test_aio $(O)/test_engine: $(O)/tests/engine_rig.o
 # Deaths and errors: every call that changes the image comes by tests/io_tap.c.
 QCOW2_TAP = pread pwrite preadv pwritev fdatasync fsync fallocate ftruncate \
             io_setup io_destroy io_submit io_getevents
-QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,bad crash errors flush images kill)
+QCOW2_TAPPED = $(patsubst %,$(O)/test_qcow2_%,bad crash errors flush images kill resize)
 TESTS += $(QCOW2_TAPPED)
 $(QCOW2_TAPPED): LIBS = -lcmocka $(DRIVER_LIBS) $(QCOW2_TAP:%=-Wl,--wrap=%)
 $(QCOW2_TAPPED): $(O)/test_%: $(O)/tests/test_%.o $(O)/tests/driver_rig.o \
     $(patsubst %,$(O)/tests/%.o,disk_load io_tap qcow2_shape) $(DRIVERS)
 	$(LINK)
 
-$(patsubst %,$(O)/test_qcow2_%,bad flush images): $(O)/tests/qcow2_rig.o \
+$(patsubst %,$(O)/test_qcow2_%,bad flush images resize): $(O)/tests/qcow2_rig.o \
     $(O)/tests/layer_rig.o
 
 # Random operations on qcow2 images and on a model of them.
@@ -130,7 +130,7 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 PROGRAMS += $(O)/ringbackd
 SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand config control defaults \
              device frontend log main options process spec supervisor vbd \
-             vbd_process vdev xenstore)
+             vbd_process vbd_resize vdev xenstore)
 SUPERVISOR_LIBS = -lxenstore -lsystemd -ljansson -linih
 # Where the configuration file is goes into the program.
 $(O)/blkback/options.o $(O)/blkback/main.o: ALL_CPPFLAGS += -DSYSCONFDIR='"$(SYSCONFDIR)"'
@@ -208,7 +208,7 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
 $(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench detach hist inflight inspect load \
-    pattern prometheus ringback top watch) $(patsubst %,$(O)/blkback/%.o,look page vdev) \
+    pattern prometheus ringback stats top watch) $(patsubst %,$(O)/blkback/%.o,look page vdev) \
     $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
@@ -334,7 +334,7 @@ $(O)/toolstack: $(O)/tests/toolstack.o
 
 # ---- recovery: deaths under load ----------------------------------------------
 TESTS += tests/test_cache.sh tests/test_recovery.sh tests/test_queues.sh
-TESTS += $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
+TESTS += $(patsubst %,tests/test_qcow2_%.sh,features e2e kills) tests/test_resize.sh
 CHECK_NEEDS += $(O)/page_poke
 $(O)/page_poke: $(O)/tests/page_poke.o $(O)/blkback/page.o
 	$(LINK)

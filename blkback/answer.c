@@ -95,6 +95,22 @@ check_add(struct client *c)
 	}
 }
 
+static void
+check_resize(struct client *c)
+{
+	struct vbd *v = c->v;
+
+	if (v->resizing)
+		return;
+	if (v->resize_error[0] != '\0')
+		client_fail(c, "%s: not resized: %s", v->name,
+		    v->resize_error);
+	else if (!vbd_size_untold(v))
+		client_answer(c, json_pack("{s:b, s:I, s:b}", "ok", 1,
+		    "size", (json_int_t)v->geometry.size, "told",
+		    v->now.exists && v->now.ours == XenbusStateConnected));
+}
+
 void
 answer_changed(struct client *c)
 {
@@ -109,6 +125,9 @@ answer_changed(struct client *c)
 		/* The directory is xl's to remove, after us. */
 		if (c->v->proc.fd < 0)
 			client_ok(c);
+		break;
+	case WAIT_RESIZE:
+		check_resize(c);
 		break;
 	default:
 		break;
@@ -126,6 +145,10 @@ answer_gone(struct client *c)
 	case WAIT_ADD:
 		client_fail(c, "%s: %s", c->v->path, c->v->error[0] != '\0' ?
 		    c->v->error : "there is no such directory");
+		break;
+	case WAIT_RESIZE:
+		client_fail(c, "%s: it was removed before it was resized",
+		    c->v->name);
 		break;
 	default:
 		client_ok(c);
@@ -166,6 +189,11 @@ answer_timeout(struct client *c)
 		    "(its state is %s); unmount it there, it will be removed "
 		    "as soon as the guest lets go", v->name, c->timeout,
 		    theirs);
+		break;
+	case WAIT_RESIZE:
+		client_fail(c, "%s: the disk process %d has not resized it "
+		    "within %u s; it goes on, see ringback list; is its "
+		    "storage there?", v->name, (int)v->proc.pid, c->timeout);
 		break;
 	case WAIT_ADD:
 		refuse(v, "the image could not be opened in time");
@@ -431,6 +459,50 @@ on_resume(struct client *c, const json_t *q)
 		    "for the operator", v->name);
 }
 
+/* A number of bytes, if it is there.  False: answered already. */
+static bool
+get_bytes(struct client *c, const json_t *q, const char *key, uint64_t *value)
+{
+	const json_t *j = json_object_get(q, key);
+	json_int_t n = json_integer_value(j);
+
+	if (j == NULL)
+		return true;
+	if (!json_is_integer(j) || n <= 0 || n % 512 != 0) {
+		client_fail(c, "the question's \"%s\" is not a number of bytes "
+		    "above 0 that is a multiple of 512", key);
+		return false;
+	}
+	*value = (uint64_t)n;
+	return true;
+}
+
+static void
+on_resize(struct client *c, const json_t *q)
+{
+	uint64_t size = 0, more = 0;
+	char why[WHY_MAX];
+	struct vbd *v;
+
+	if (!get_bytes(c, q, "size", &size) ||
+	    !get_bytes(c, q, "more", &more) || !get_timeout(c, q))
+		return;
+	if (size > 0 && more > 0) {
+		client_fail(c, "the question has both \"size\" and \"more\"");
+		return;
+	}
+	v = get_vbd(c, q);
+	if (v == NULL)
+		return;
+	if (more > INT64_MAX - v->geometry.size)
+		client_fail(c, "%s: no disk is that large", v->name);
+	else if (vbd_resize(v, more > 0 ? v->geometry.size + more : size,
+	    why) < 0)
+		client_fail(c, "%s: cannot be resized: %s", v->name, why);
+	else
+		client_wait(c, v, WAIT_RESIZE);
+}
+
 static void
 on_stats(struct client *c, const json_t *q)
 {
@@ -531,7 +603,7 @@ answer_question(struct client *c, const json_t *q)
 	} ops[] = {
 		{ "attach", on_attach }, { "detach", on_detach },
 		{ "list", on_list }, { "stats", on_stats },
-		{ "resume", on_resume },
+		{ "resume", on_resume }, { "resize", on_resize },
 		{ "hotplug", on_hotplug }, { "ping", on_ping },
 	};
 	const char *op;

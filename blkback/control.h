@@ -14,6 +14,12 @@
  *        answers when the guest has let go and the nodes are removed
  *   {"op": "resume", "domain": "7", "vdev": "xvdb"}
  *        issue again what failed and waits (on-error=stop...)
+ *   {"op": "resize", "domain": "7", "vdev": "xvdb",
+ *    "size": 1048576 | "more": 1048576, "timeout": 30}
+ *        make the disk larger, so that it has so many bytes, or so many more;
+ *        without either, as large as its file or device has become.  Answers
+ *        when the guest, if it is connected, has been told:
+ *        {"ok": true, "size": 1048576, "told": true}
  *   {"op": "list"}
  *        {"ok": true, "disks": [{"domid": 7, "domain": "web1", "devid": 51728,
  *         "vdev": "xvdb", "kind": "ringback", "state": "Connected",

@@ -737,6 +737,51 @@ on_retry(struct disk *d)
 		worker_retry(&d->worker[i]);
 }
 
+/* An image that nobody uses is only taken for this. */
+static int
+resize_image(struct disk *d, uint64_t size, char why[WHY_MAX])
+{
+	char close_why[WHY_MAX];
+	int rc, rc2 = 0;
+
+	if (d->img->active)
+		return image_resize(d->img, size, why);
+	rc = activate(d, why);
+	if (rc < 0)
+		return rc;
+	rc = image_resize(d->img, size, why);
+	rc2 = deactivate(d, close_why);
+	if (rc2 < 0 && rc == 0) {
+		rc = rc2;
+		memcpy(why, close_why, WHY_MAX);
+	}
+	return rc;
+}
+
+/*
+ * Here, in the main thread, so that no worker stops serving meanwhile; each
+ * queue sees the new size in its next round.
+ */
+static void
+on_resize(struct disk *d, const struct message *m)
+{
+	char why[WHY_MAX] = "";
+	int rc;
+
+	if (d->img == NULL || busy(d) || d->closing ||
+	    d->resume != RESUME_NO) {
+		answer(d, MSG_RESIZED, -EBUSY, "the disk is just being "
+		    "opened, connected or let go of; try again");
+		return;
+	}
+	rc = resize_image(d, m->u.resize.size, why);
+	note_geometry(d);
+	if (rc == 0)
+		log_info("the disk has %llu bytes now",
+		    (unsigned long long)d->geometry.size);
+	answer(d, MSG_RESIZED, rc, why);
+}
+
 static void
 on_message(struct disk *d)
 {
@@ -768,6 +813,9 @@ on_message(struct disk *d)
 		break;
 	case MSG_RETRY:
 		on_retry(d);
+		break;
+	case MSG_RESIZE:
+		on_resize(d, &m);
 		break;
 	default:
 		log_error(0, "message %u is not for a disk process", m.type);

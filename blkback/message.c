@@ -69,6 +69,7 @@ message_check(const struct message *m, size_t bytes)
 		break;
 	case MSG_OPENED:
 	case MSG_CONNECTED:
+	case MSG_RESIZED:
 		ok = m->error != 0 || geometry_ok(&m->geometry);
 		break;
 	case MSG_OPEN:
@@ -76,6 +77,10 @@ message_check(const struct message *m, size_t bytes)
 		break;
 	case MSG_CONNECT:
 		ok = connect_ok(&m->u.connect);
+		break;
+	case MSG_RESIZE:
+		ok = m->u.resize.size % 512 == 0 &&
+		    m->u.resize.size <= INT64_MAX;
 		break;
 	case MSG_DISCONNECTED:
 	case MSG_CLOSED:

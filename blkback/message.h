@@ -27,6 +27,9 @@
  *                            they went well
  *   RETRY ----------->       issue again what waits
  *
+ *   RESIZE ---------->       make the image larger, connected or not
+ *      <------- RESIZED      the geometry that it has now, also on failure
+ *
  * A disk process that died is succeeded by one that is told so in OPEN: it
  * takes the page file over and its first CONNECT, with the same generation and
  * the same ring, goes on where the predecessor stood (page.h).  A page file of
@@ -50,7 +53,7 @@
 #include "blkback/spec.h"
 #include "ring/ring.h"
 
-#define MESSAGE_VERSION  2u
+#define MESSAGE_VERSION  3u
 #define MESSAGE_DISK_FD  3	/* the listening socket of a disk process */
 #define MAX_QUEUES       SPEC_QUEUES_MAX	/* rings of one vbd */
 #define UUID_MAX         37u	/* text form, NUL included */
@@ -58,8 +61,9 @@
 
 enum message_type {
 	MSG_HELLO = 1, MSG_OPENED, MSG_CONNECTED, MSG_DISCONNECTED, MSG_CLOSED,
-	MSG_BROKEN, MSG_STOPPED,
+	MSG_BROKEN, MSG_STOPPED, MSG_RESIZED,
 	MSG_OPEN = 64, MSG_CONNECT, MSG_DISCONNECT, MSG_CLOSE, MSG_RETRY,
+	MSG_RESIZE,
 };
 
 enum disk_phase {
@@ -119,6 +123,11 @@ struct message_connect {
 	struct message_ring ring[MAX_QUEUES];
 };
 
+struct message_resize {
+	uint64_t            size;		/* bytes, multiple of 512; 0: */
+						/* what the file has */
+};
+
 struct message_hello {
 	uint32_t            phase;		/* enum disk_phase */
 	uint32_t            devid;
@@ -134,11 +143,13 @@ struct message {
 	int32_t  error;				/* answers: 0 or -errno */
 	uint32_t generation;
 	char     why[WHY_MAX];			/* when error != 0 */
-	struct message_geometry geometry;	/* HELLO, OPENED, CONNECTED */
+	struct message_geometry geometry;	/* HELLO, OPENED, CONNECTED, */
+						/* RESIZED */
 	union {
 		struct message_open    open;
 		struct message_connect connect;
 		struct message_hello   hello;
+		struct message_resize  resize;
 	} u;
 };
 

@@ -529,6 +529,7 @@ queue_take(struct queue *q)
 		return found;
 
 	q->now_ns = clock_ns();
+	q->limits.size = q->channel->img->size;	/* it may have grown */
 	q->armed = false;	/* its event is behind what is taken now */
 	while (n-- > 0 && q->barrier == NULL && STAILQ_EMPTY(&q->waiting) &&
 	    q->arena.nr_used < end) {

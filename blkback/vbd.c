@@ -364,6 +364,7 @@ start_anew(struct vbd *v)
 	/* The old ring is no longer anybody's who talks to us. */
 	v->now.link = LINK_DOWN;
 	v->now.spent = false;
+	v->sectors = 0;
 	v->error[0] = '\0';
 }
 
@@ -612,6 +613,7 @@ publish(struct vbd *v)
 	rc = update(v, &u);
 	if (rc == 0) {
 		v->now.link = LINK_UP;
+		v->sectors = g->size / 512;
 		v->error[0] = '\0';
 		say_connected(v);
 	}
@@ -666,7 +668,10 @@ act(struct vbd *v, enum device_action action)
 		rc = byhand_remove(v);
 		break;
 	default:
-		return 0;
+		rc = vbd_publish_size(v);
+		if (rc == 0)
+			return 0;
+		break;
 	}
 	/* The directory is not what it was a moment ago: look again. */
 	if (rc == -ESTALE || rc == -ENOENT)

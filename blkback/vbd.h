@@ -62,6 +62,9 @@ struct vbd {
 	struct message_open open;	/* as the disk process was told */
 	sd_event_source *io, *timer;
 	struct message_geometry geometry;
+	uint64_t         sectors;	/* as published; 0: not known */
+	bool             resizing;	/* RESIZE has not been answered */
+	char             resize_error[WHY_MAX];	/* of the last; "": none */
 	struct message_connect  rings;	/* as mapped, or being mapped */
 	uint32_t         generation;
 	enum resume_mode resume;	/* of the successor that is starting */
@@ -171,5 +174,24 @@ void vbd_link_failed(struct vbd *v, const char *why);
 
 /* A child of the supervisor has ended. */
 void vbd_reaped(struct supervisor *sup, pid_t pid, int status);
+
+/* ---- another size; vbd_resize.c ---- */
+
+/*
+ * Have the disk made larger, or with a size of 0 as large as its file.  Done
+ * when v->resizing is false and the guest, if there is one, has been told.
+ * -errno: not now, and why.
+ */
+int  vbd_resize(struct vbd *v, uint64_t size, char why[WHY_MAX]);
+
+/* Its answer has come, or will not come. */
+void vbd_resized(struct vbd *v, const struct message *m);
+void vbd_resize_lost(struct vbd *v);
+
+/* Tell the guest, if it does not know.  0 or -errno, as act() in vbd.c. */
+int  vbd_publish_size(struct vbd *v);
+
+/* Is the guest to be told of a size that it does not know yet? */
+bool vbd_size_untold(const struct vbd *v);
 
 #endif

@@ -263,6 +263,7 @@ process_lost(struct vbd *v, const char *what)
 	v->adopting = false;
 	v->lock_wait = false;
 	v->lock_deadline = 0;
+	vbd_resize_lost(v);
 	if (!closing && found) {
 		/* It was about to end when we came: as if it had not been. */
 		log_error(0, "%s: process %d, found running, %s", v->name,
@@ -920,6 +921,9 @@ on_message(struct vbd *v, const struct message *m)
 		return on_broken(v, m);
 	case MSG_STOPPED:
 		return on_stopped(v, m);
+	case MSG_RESIZED:
+		vbd_resized(v, m);
+		return 0;
 	case MSG_CLOSED:
 		if (m->error < 0)
 			log_error(0, "%s: on closing: %s", v->name, m->why);

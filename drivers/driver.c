@@ -290,6 +290,33 @@ driver_lacks(const struct image *img, const char *what, char why[WHY_MAX])
 }
 
 int
+image_resize(struct image *img, uint64_t size, char why[WHY_MAX])
+{
+	uint64_t was = img->size;
+	int rc;
+
+	assert(img->active);
+	why[0] = '\0';
+	if (img->drv->resize == NULL)
+		return driver_lacks(img, "resize", why);
+	if (size % img->block_size != 0 || size > INT64_MAX) {
+		why_set(why, "resize to %llu bytes: give a multiple of %u "
+		    "below 8 EiB", (unsigned long long)size, img->block_size);
+		return check_result(-EINVAL, why);
+	}
+	if (size != 0 && size < was) {
+		why_set(why, "resize to %llu bytes: it has %llu, and no disk "
+		    "is made smaller, for what lies behind would be lost",
+		    (unsigned long long)size, (unsigned long long)was);
+		return check_result(-EINVAL, why);
+	}
+	rc = check_result(img->drv->resize(img, size, why), why);
+	assert(rc == 0 ? img->size >= was : img->size == was);
+	check_geometry(img);
+	return rc;
+}
+
+int
 image_info(struct image *img, struct image_layer layers[IMAGE_LAYERS_MAX],
     char why[WHY_MAX])
 {

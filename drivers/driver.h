@@ -123,7 +123,8 @@ struct image {
 	const struct driver *drv;
 	bool                 readonly;
 	bool                 active;
-	uint64_t             size;		/* bytes, multiple of 512 */
+	_Atomic uint64_t     size;		/* bytes, multiple of 512; */
+					/* image_resize() makes it larger */
 	uint32_t             block_size; /* smallest I/O; bytes, power of 2; */
 					/* image_open() makes 512 of it */
 	uint32_t             buffer_alignment;	/* of an iov's address, if */
@@ -255,6 +256,14 @@ struct driver {
 	unsigned (*reap)(struct channel *ch);
 
 	/*
+	 * Optional: make an active image larger while I/O is in flight on any
+	 * channel; with a size of 0, as large as its file has become.  img->
+	 * size changes last, when there is room for I/O up to it.  On failure
+	 * the image has its old size, and all that it held.
+	 */
+	int  (*resize)(struct image *img, uint64_t size, char why[WHY_MAX]);
+
+	/*
 	 * Optional, of an image that was opened to be inspected; they read
 	 * and write nothing.  info: how many of 'layers', the topmost first.
 	 * check: the topmost file, under the lock that keeps writers away
@@ -288,6 +297,12 @@ int  channel_open(struct image *img, unsigned depth, struct channel **ch,
 void channel_close(struct channel *ch);		/* NULL is fine */
 void channel_submit(struct channel *ch, struct io *io);
 unsigned channel_reap(struct channel *ch);
+
+/*
+ * By one thread at a time, on any.  Refused: less than there is, and what is no
+ * multiple of the blocks below.
+ */
+int  image_resize(struct image *img, uint64_t size, char why[WHY_MAX]);
 
 /* -EOPNOTSUPP: this format has no such thing. */
 int  image_info(struct image *img,

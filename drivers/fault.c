@@ -350,6 +350,17 @@ fault_deactivate(struct image *img, char why[WHY_MAX])
 	    img)->below, why);
 }
 
+static int
+fault_resize(struct image *img, uint64_t size, char why[WHY_MAX])
+{
+	struct fault_image *f = container_of(img, struct fault_image, img);
+	int rc;
+
+	rc = image_resize(f->below, size, why);
+	f->img.size = f->below->size;
+	return rc;
+}
+
 /*
  * The channel.
  */
@@ -618,6 +629,7 @@ const struct driver driver_fault = {
 	.close         = fault_close,
 	.activate      = fault_activate,
 	.deactivate    = fault_deactivate,
+	.resize        = fault_resize,
 	.channel_open  = fault_channel_open,
 	.channel_close = fault_channel_close,
 	.submit        = fault_submit,

@@ -648,6 +648,12 @@ file_grow(struct file *f, uint64_t size)
 }
 
 int
+file_lengthen(struct file *f, uint64_t size)
+{
+	return f->device || size < f->size ? -EINVAL : file_cut(f, size);
+}
+
+int
 file_shrink(struct file *f, uint64_t size)
 {
 	return f->device ? -EINVAL : file_cut(f, size);

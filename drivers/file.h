@@ -105,6 +105,9 @@ int  file_discard(const struct file *f, uint64_t offset, uint64_t bytes);
  */
 int  file_grow(struct file *f, uint64_t size);
 
+/* The same, but only longer: no room is reserved. */
+int  file_lengthen(struct file *f, uint64_t size);
+
 /* Cut a regular file off at 'size' bytes.  Updates f->size. */
 int  file_shrink(struct file *f, uint64_t size);
 

@@ -106,6 +106,23 @@ qcow2_check_blocks(struct qcow2 *q, char why[WHY_MAX])
 	return rc;
 }
 
+/* How much to reserve ahead. */
+static void
+qcow2_set_run(struct qcow2 *q)
+{
+	const struct qcow2_header *h = &q->top->h;
+
+	q->run_target = h->size / RUN_SHARE;
+	if (q->run_target > RUN_BYTES_MAX)
+		q->run_target = RUN_BYTES_MAX;
+	if (q->run_target < RUN_BYTES)
+		q->run_target = RUN_BYTES;
+	q->run_target >>= h->cluster_bits;
+	if (q->run_target < MIN_RUN)
+		q->run_target = MIN_RUN;
+	q->run_low = q->run_target / 2;
+}
+
 /* What follows from the header for the rest of the driver. */
 static void
 qcow2_set_geometry(struct qcow2 *q, const struct image_options *opt)
@@ -119,15 +136,7 @@ qcow2_set_geometry(struct qcow2 *q, const struct image_options *opt)
 	q->extended = qcow2_extended(h);
 	q->unit_bits = h->cluster_bits - (q->extended ? 5 : 0);
 	q->backed = q->top->backing != NULL;
-	q->run_target = h->size / RUN_SHARE;
-	if (q->run_target > RUN_BYTES_MAX)
-		q->run_target = RUN_BYTES_MAX;
-	if (q->run_target < RUN_BYTES)
-		q->run_target = RUN_BYTES;
-	q->run_target >>= h->cluster_bits;
-	if (q->run_target < MIN_RUN)
-		q->run_target = MIN_RUN;
-	q->run_low = q->run_target / 2;
+	qcow2_set_run(q);
 
 	q->img.readonly = opt->readonly;
 	q->img.size = qcow2_virtual_size(h);
@@ -161,6 +170,23 @@ qcow2_set_busy(struct qcow2 *q)
 	if (q->max_busy > MAX_BUSY)
 		q->max_busy = MAX_BUSY;
 	q->busy_high = q->max_busy / 4 * 3;
+}
+
+/*
+ * More slices and more room for them, as an image of that size has at open; if
+ * there is no memory for it, what is there must do.
+ */
+void
+qcow2_set_size(struct qcow2 *q)
+{
+	struct qcow2_slices *c = q->top->slices;
+
+	qcow2_set_run(q);
+	(void)qcow2_slices_grow(c, &q->top->h);
+	if (qcow2_meta_make_room(q, c->nr < MAX_BUSY ? c->nr : MAX_BUSY) == 0)
+		qcow2_set_busy(q);
+	q->top->size = qcow2_virtual_size(&q->top->h);
+	q->img.size = q->top->size;
 }
 
 static int
@@ -354,6 +380,7 @@ const struct driver driver_qcow2 = {
 	.close         = qcow2_close,
 	.activate      = qcow2_activate,
 	.deactivate    = qcow2_deactivate,
+	.resize        = qcow2_resize,
 	.channel_open  = qcow2_channel_open,
 	.channel_close = qcow2_channel_close,
 	.submit        = qcow2_submit,

@@ -192,6 +192,7 @@ meta_reset(struct qcow2 *q)
 	q->meta->want_round = q->meta->stuck = q->meta->reserving = false;
 	q->meta->run_failed = q->meta->swept = q->meta->unlogged = false;
 	q->meta->corrupt_told = q->meta->no_memory = false;
+	q->meta->header_unsure = false;
 	q->meta->unpacked_layer = NULL;
 	pthread_mutex_unlock(&q->lock);
 }

@@ -299,6 +299,109 @@ qcow2_refcounts_reserve(struct qcow2_refcounts *r, uint64_t want,
 }
 
 /*
+ * A row.
+ */
+
+/*
+ * How far from 'c', which is free, the clusters up to 'end' are free.  Where
+ * there is no block yet, its first cluster is not.
+ */
+static int
+row_end(struct qcow2_refcounts *r, uint64_t c, uint64_t *end)
+{
+	uint64_t mask = (1ull << r->block_bits) - 1, value;
+	int rc;
+
+	for (; c < *end; c++) {
+		if (!refblock_exists(r, c)) {
+			if ((c & mask) == 0)
+				break;
+			c = min_u64(c | mask, *end - 1);
+			continue;
+		}
+		rc = qcow2_refcounts_get(r, c, &value);
+		if (rc < 0)
+			return rc;
+		if (value != 0)
+			break;
+	}
+	*end = c;
+	return 0;
+}
+
+/* The first row of 'want' free clusters below 'to'.  1: found. */
+static int
+row_search(struct qcow2_refcounts *r, uint64_t want, uint64_t to,
+    uint64_t *first)
+{
+	uint64_t budget = UINT64_MAX, c = r->cursor, end;
+	int rc;
+
+	while (c < to && want <= to - c) {
+		rc = search(r, c, to, &budget, first);
+		if (rc <= 0)
+			return rc;
+		if (want > to - *first)
+			return 0;
+		end = *first + want;
+		rc = row_end(r, *first, &end);
+		if (rc < 0)
+			return rc;
+		if (end == *first + want)
+			return 1;
+		c = end + 1;
+	}
+	return 0;
+}
+
+static int
+row_find(struct qcow2_refcounts *r, uint64_t want, uint64_t *first)
+{
+	unsigned tables;
+	uint64_t to;
+	int rc;
+
+	for (tables = 0; tables < 2; tables++) {
+		to = reftable_reach(r);
+		if (r->f->device)
+			to = min_u64(to, refcount_limit(r));
+		rc = row_search(r, want, to, first);
+		if (rc != 0)
+			return rc < 0 ? rc : 0;
+		if (r->f->device && to == refcount_limit(r))
+			return -ENOSPC;
+		rc = reftable_cover(r, to);
+		if (rc < 0)
+			return rc;
+	}
+	return -ENOSPC;
+}
+
+int
+qcow2_refcounts_reserve_row(struct qcow2_refcounts *r, uint64_t want,
+    uint64_t *first)
+{
+	int rc;
+
+	if (want == 0)
+		return -EINVAL;
+	if (want >= 1ull << r->block_bits)
+		return -EFBIG;
+	rc = row_find(r, want, first);
+	if (rc < 0)
+		return rc;
+	/* A refcount of 0 that cannot be: the image is damaged. */
+	if (refcount_next_metadata(r, *first) < *first + want)
+		return -EUCLEAN;
+	if (*first + want > refcount_limit(r)) {
+		rc = refcount_grow_file(r, *first + want);
+		if (rc < 0)
+			return rc;
+	}
+	return qcow2_refcounts_set(r, *first, want, 1);
+}
+
+/*
  * The cut.
  */
 

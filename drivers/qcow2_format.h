@@ -37,6 +37,9 @@
 #define QCOW2_REFTABLE_MASK 0xfffffffffffffe00ull
 
 /* Where the fields that are changed in place lie in the header. */
+#define QCOW2_AT_SIZE              24u	/* u64 */
+#define QCOW2_AT_L1_ENTRIES        36u	/* u32 */
+#define QCOW2_AT_L1_OFFSET         40u	/* u64 */
 #define QCOW2_AT_REFTABLE_OFFSET   48u	/* u64 */
 #define QCOW2_AT_REFTABLE_CLUSTERS 56u	/* u32 */
 #define QCOW2_AT_INCOMPATIBLE      72u	/* u64, version 3 */

@@ -653,6 +653,9 @@ meta_step(struct qcow2 *q)
 		do_unpack(q);
 	} else if (q->corrupt && !m->corrupt_told) {
 		qcow2_do_corrupt(q);
+	} else if (m->resize != NULL && !m->want_round &&
+	    !(draining && m->resize->again)) {
+		qcow2_do_resize(q);
 	} else if (!draining && round_due(q)) {
 		qcow2_do_round(q);
 	} else if (!STAILQ_EMPTY(&q->unpack)) {
@@ -739,12 +742,37 @@ meta_main(void *arg)
 	return NULL;
 }
 
+int
+qcow2_meta_make_room(struct qcow2 *q, unsigned slices)
+{
+	unsigned room = slices + QCOW2_MAX_L1 + 1;
+	struct qcow2_meta *m = q->meta;
+	struct qcow2_meta_copy *copy;
+	char *copies;
+
+	if (room <= m->room)
+		return 0;
+	copies = aligned_alloc(4096, (size_t)room * QCOW2_SLICE_BYTES);
+	copy = calloc(room, sizeof(*copy));
+	if (copies == NULL || copy == NULL) {
+		free(copies);
+		free(copy);
+		return -ENOMEM;
+	}
+	free(m->copies);
+	free(m->copy);
+	m->copies = copies;
+	m->copy = copy;
+	m->room = room;
+	return 0;
+}
+
 static int
 meta_alloc(struct qcow2 *q, char why[WHY_MAX])
 {
 	struct qcow2_meta *m = q->meta;
-	size_t largest = 0, copies;
 	struct qcow2_layer *l;
+	size_t largest = 0;
 	int rc = 0;
 
 	for (l = q->top; l != NULL && rc == 0; l = l->backing) {
@@ -758,17 +786,15 @@ meta_alloc(struct qcow2 *q, char why[WHY_MAX])
 	}
 	if (rc < 0)
 		return rc;
-	copies = q->img.readonly ? 0 : q->max_busy + QCOW2_MAX_L1;
 	m->packed = aligned_alloc(4096, (largest + 3 * 4096) & ~4095ul);
 	m->unpacked = aligned_alloc(4096, (largest + 4095) & ~4095ul);
 	m->buffer = aligned_alloc(4096, BUFFER);
-	m->copies = aligned_alloc(4096, (copies + 1) * QCOW2_SLICE_BYTES);
-	m->copy = calloc(copies + 1, sizeof(*m->copy));
-	if (m->packed == NULL || m->unpacked == NULL || m->buffer == NULL ||
-	    m->copies == NULL || m->copy == NULL)
+	if (m->packed == NULL || m->unpacked == NULL || m->buffer == NULL)
 		return -ENOMEM;
 	if (q->img.readonly)
 		return 0;
+	if (qcow2_meta_make_room(q, q->max_busy) < 0)
+		return -ENOMEM;
 	return qcow2_refcounts_open(&m->refs, &q->top->file, &q->top->h,
 	    QCOW2_REFCOUNT_CACHE, &refs_ops, q, why);
 }

@@ -26,6 +26,14 @@ struct qcow2_meta_copy {
 	uint64_t            block;
 };
 
+/* Somebody waits for the disk to be made larger. */
+struct qcow2_resize {
+	uint64_t size;		/* bytes */
+	bool     again;		/* it has been tried once */
+	bool     done;
+	int      error;		/* then */
+};
+
 struct qcow2_meta {
 	pthread_t       thread;
 	bool            running;
@@ -34,6 +42,7 @@ struct qcow2_meta {
 	pthread_cond_t  quiet;		/* it has become idle */
 	bool            idle, stop, paused;
 	bool            want_round;
+	struct qcow2_resize *resize;	/* NULL: nobody wants it */
 	bool            stuck;		/* the last round failed */
 	/* ---- the thread's own ---- */
 	struct qcow2_refcounts *refs;	/* NULL: read-only */
@@ -51,6 +60,8 @@ struct qcow2_meta {
 	bool            unlogged;	/* a refcount is only in memory */
 	bool            replaying;
 	bool            no_memory;
+	bool            header_unsure;	/* writing its L1 fields has failed */
+	unsigned        room;		/* of 'copy' and 'copies' */
 	char           *buffer;
 	char           *packed, *unpacked;	/* a compressed cluster */
 	struct qcow2_layer     *unpacked_layer;	/* NULL: none is there */
@@ -78,7 +89,8 @@ void qcow2_meta_dirty(struct qcow2 *q);
 void qcow2_mark_corrupt(struct qcow2 *q);
 
 /*
- * Parts of the thread's work.  All but the last five without the lock.
+ * Parts of the thread's work.  Those from qcow2_l1_set() on with the lock, but
+ * for the last but one of all and qcow2_header_settle().
  *
  * Write refcounts; drop references, writing first if there is no room for
  * it; write what could not be logged.  0 or -errno.
@@ -115,6 +127,24 @@ void qcow2_unpark(struct qcow2 *q, enum qcow2_need need, uint64_t arg,
  */
 int  qcow2_do_round(struct qcow2 *q);
 int  qcow2_do_free(struct qcow2 *q);
+
+/* The header as it is in memory, if the file's may be another. */
+int  qcow2_header_settle(struct qcow2 *q);
+
+/* What was asked for in 'resize'; lets the lock go meanwhile. */
+void qcow2_do_resize(struct qcow2 *q);
+
+/*
+ * Under the image's lock, by the thread: the header has another size.  What
+ * follows from that, the disk's own size last.
+ */
+void qcow2_set_size(struct qcow2 *q);
+
+/* Memory for copies of all that may be dirty.  0 or -ENOMEM: as before. */
+int  qcow2_meta_make_room(struct qcow2 *q, unsigned slices);
+
+/* Of the driver. */
+int  qcow2_resize(struct image *img, uint64_t size, char why[WHY_MAX]);
 
 /* Say in the header that the image is corrupt, if so and not said yet. */
 void qcow2_do_corrupt(struct qcow2 *q);

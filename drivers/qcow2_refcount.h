@@ -77,6 +77,14 @@ int  qcow2_refcounts_reserve(struct qcow2_refcounts *r, uint64_t want,
          uint64_t *first, uint64_t *count, bool *zero);
 
 /*
+ * The same for exactly 'want' of them, wherever they are: for a table.  Their
+ * content is anything.  -EFBIG: so many in a row are not looked for, as a
+ * refcount block that is new lies among those that it describes.
+ */
+int  qcow2_refcounts_reserve_row(struct qcow2_refcounts *r, uint64_t want,
+         uint64_t *first);
+
+/*
  * One reference less to each of 'count' clusters.  Those that reach 0 are
  * given back to the file system (discarded) before they are free.  A cluster
  * whose refcount is 0 already is left alone and -EUCLEAN returned after the

@@ -102,7 +102,9 @@ round_io(struct qcow2 *q, bool unsynced)
 {
 	int rc;
 
-	rc = qcow2_refs_write(q);
+	rc = qcow2_header_settle(q);
+	if (rc == 0)
+		rc = qcow2_refs_write(q);
 	if (rc == 0 && (unsynced || q->meta->nr_copies > 0))
 		rc = file_sync(&q->top->file);
 	if (rc < 0 || q->meta->nr_copies == 0)

@@ -16,13 +16,42 @@ slices_head(struct qcow2_slices *c, uint64_t key)
 	return &c->heads[(key ^ key >> 17) & c->hash_mask];
 }
 
+/* As many as there can be, up to c->max. */
+static unsigned
+slices_wanted(const struct qcow2_slices *c, const struct qcow2_header *h)
+{
+	uint64_t clusters = (h->size >> h->cluster_bits) + 1;
+	uint64_t wanted = (clusters >> c->bits) + 1;
+
+	if (wanted > c->max)
+		return c->max;
+	return wanted < MIN_SLICES ? MIN_SLICES : (unsigned)wanted;
+}
+
+/* Memory for slices up to 'nr' in all. */
+static int
+slices_add(struct qcow2_slices *c, unsigned nr)
+{
+	size_t bytes = ((nr - c->nr) * c->bytes + QCOW2_SLICE_BYTES - 1) &
+	    ~(size_t)(QCOW2_SLICE_BYTES - 1);
+	char *memory = aligned_alloc(QCOW2_SLICE_BYTES, bytes);
+
+	if (memory == NULL)
+		return -ENOMEM;
+	c->memory[c->nr_growths++] = memory;
+	for (; c->nr < nr; c->nr++, memory += c->bytes) {
+		c->slice[c->nr].entries = (uint64_t *)(void *)memory;
+		STAILQ_INIT(&c->slice[c->nr].waiters);
+	}
+	return 0;
+}
+
 int
 qcow2_slices_open(struct qcow2_slices **cp, const struct qcow2_header *h,
     size_t max_bytes)
 {
-	uint64_t clusters, wanted;
 	struct qcow2_slices *c;
-	unsigned i, heads = 1;
+	unsigned heads = 1;
 
 	c = calloc(1, sizeof(*c));
 	if (c == NULL)
@@ -35,30 +64,33 @@ qcow2_slices_open(struct qcow2_slices **cp, const struct qcow2_header *h,
 	while ((size_t)1 << (c->bits + c->entry_bits) < c->bytes)
 		c->bits++;
 
-	clusters = (h->size >> h->cluster_bits) + 1;
-	wanted = (clusters >> c->bits) + 1;
-	if (wanted > max_bytes / c->bytes)
-		wanted = max_bytes / c->bytes;
-	c->nr = wanted < MIN_SLICES ? MIN_SLICES : (unsigned)wanted;
-	while (heads < c->nr)
+	c->max = (unsigned)(max_bytes / c->bytes);
+	if (c->max < MIN_SLICES)
+		c->max = MIN_SLICES;
+	while (heads < c->max)
 		heads *= 2;
 	c->hash_mask = heads - 1;
-	c->slice = calloc(c->nr, sizeof(*c->slice));
+	c->slice = calloc(c->max, sizeof(*c->slice));
 	c->heads = calloc(heads, sizeof(*c->heads));
-	c->memory = aligned_alloc(QCOW2_SLICE_BYTES,
-	    (c->nr * c->bytes + QCOW2_SLICE_BYTES - 1) &
-	    ~(size_t)(QCOW2_SLICE_BYTES - 1));
-	if (c->slice == NULL || c->heads == NULL || c->memory == NULL) {
+	if (c->slice == NULL || c->heads == NULL ||
+	    slices_add(c, slices_wanted(c, h)) < 0) {
 		qcow2_slices_close(c);
 		return -ENOMEM;
 	}
-	for (i = 0; i < c->nr; i++) {
-		c->slice[i].entries =
-		    (uint64_t *)((char *)c->memory + i * c->bytes);
-		STAILQ_INIT(&c->slice[i].waiters);
-	}
 	*cp = c;
 	return 0;
+}
+
+int
+qcow2_slices_grow(struct qcow2_slices *c, const struct qcow2_header *h)
+{
+	unsigned nr = slices_wanted(c, h);
+
+	if (nr <= c->nr || c->nr_growths > QCOW2_SLICE_GROWTHS)
+		return 0;
+	if (nr < 2 * c->nr)
+		nr = 2 * c->nr < c->max ? 2 * c->nr : c->max;
+	return slices_add(c, nr);
 }
 
 void
@@ -66,7 +98,8 @@ qcow2_slices_close(struct qcow2_slices *c)
 {
 	if (c == NULL)
 		return;
-	free(c->memory);
+	while (c->nr_growths > 0)
+		free(c->memory[--c->nr_growths]);
 	free(c->heads);
 	free(c->slice);
 	free(c);

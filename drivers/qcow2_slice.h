@@ -12,6 +12,7 @@
 #include "drivers/qcow2_format.h"
 
 #define QCOW2_SLICE_BYTES 4096u	/* or one cluster, when that is less */
+#define QCOW2_SLICE_GROWTHS 12u	/* each doubles the slices, at least */
 
 struct qcow2_request;
 STAILQ_HEAD(qcow2_request_list, qcow2_request);
@@ -35,10 +36,12 @@ struct qcow2_slices {
 	unsigned entry_bits;	/* log2 of the bytes of one entry */
 	size_t   bytes;		/* of one slice */
 	unsigned nr;
+	unsigned max;		/* most that there may be */
 	unsigned nr_busy;	/* dirty, writing or with writers */
 	unsigned hand;		/* of the clock */
 	unsigned hash_mask;
-	void    *memory;
+	void    *memory[QCOW2_SLICE_GROWTHS + 1];
+	unsigned nr_growths;
 	struct qcow2_slice      *slice;
 	struct qcow2_slice_head *heads;
 	struct qcow2_request_list crowd;	/* claim() found nothing for */
@@ -52,6 +55,12 @@ struct qcow2_slices {
 int  qcow2_slices_open(struct qcow2_slices **c, const struct qcow2_header *h,
          size_t max_bytes);
 void qcow2_slices_close(struct qcow2_slices *c);	/* NULL is fine */
+
+/*
+ * The image has become larger: more slices, as open() would make; those that
+ * are there stay.  -ENOMEM: none more, which only costs time.
+ */
+int  qcow2_slices_grow(struct qcow2_slices *c, const struct qcow2_header *h);
 
 /* Forget all; none is dirty or being loaded. */
 void qcow2_slices_clear(struct qcow2_slices *c);

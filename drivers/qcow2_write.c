@@ -965,12 +965,13 @@ qcow2_discard_piece(struct qcow2_request *req)
 	unsigned groups = MAX_GROUPS;
 	bool going;
 
-	if (req->end == q->img.size)
-		end = (req->end + q->cluster_size - 1) >> q->cluster_bits;
 	req->next = (req->next + q->cluster_size - 1) &
 	    ~(q->cluster_size - 1);
 
 	pthread_mutex_lock(&q->lock);
+	/* With the lock, under which the disk may become larger. */
+	if (req->end == q->img.size)
+		end = (req->end + q->cluster_size - 1) >> q->cluster_bits;
 	going = may_write(q, req);
 	while (going && req->next >> q->cluster_bits < end) {
 		if (groups-- == 0) {

@@ -159,6 +159,84 @@ raw_deactivate(struct image *img, char why[WHY_MAX])
 }
 
 /*
+ * Resize.  The new size is as durable as what the guest writes because of it:
+ * its next flush, or durable write, takes the size of the file along.  A sync
+ * here could swallow an error that the guest's flush has to hear of.
+ */
+
+static int
+raw_measure(struct raw_image *r, char why[WHY_MAX])
+{
+	const struct file *f = &r->file;
+	int rc;
+
+	rc = file_read_size(&r->file, why);
+	if (rc < 0)
+		return rc;
+	if (f->size < r->img.size) {
+		why_set(why, "resize %.200s: it has %llu bytes, fewer than the "
+		    "%llu of the disk; the rest is lost, make it as long again "
+		    "before the guest gets there", f->path,
+		    (unsigned long long)f->size,
+		    (unsigned long long)r->img.size);
+		return -EINVAL;
+	}
+	if (f->size % f->block_size != 0) {
+		why_set(why, "resize %.200s: its %llu bytes are not a multiple "
+		    "of %u; make it longer with 'truncate -s %%%u'", f->path,
+		    (unsigned long long)f->size, f->block_size, f->block_size);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int
+raw_lengthen(struct raw_image *r, uint64_t size, char why[WHY_MAX])
+{
+	int rc;
+
+	if (r->file.device) {
+		why_set(why, "resize %.200s: it is a device, whose size is not "
+		    "ours to set: make it larger (lvextend), then resize the "
+		    "disk without naming a size", r->file.path);
+		return -EINVAL;
+	}
+	if (r->img.readonly) {
+		why_set(why, "resize %.200s: the disk is read-only; make the "
+		    "file longer yourself, then resize the disk without "
+		    "naming a size", r->file.path);
+		return -EROFS;
+	}
+	if (size < r->file.size) {
+		why_set(why, "resize %.200s to %llu bytes: it has %llu "
+		    "already; resize the disk without naming a size, to have "
+		    "all of them", r->file.path, (unsigned long long)size,
+		    (unsigned long long)r->file.size);
+		return -EINVAL;
+	}
+	rc = file_lengthen(&r->file, size);
+	if (rc < 0)
+		why_set(why, "resize %.200s to %llu bytes: %s; its file system "
+		    "has no room for so long a file", r->file.path,
+		    (unsigned long long)size, strerror(-rc));
+	return rc;
+}
+
+static int
+raw_resize(struct image *img, uint64_t size, char why[WHY_MAX])
+{
+	struct raw_image *r = container_of(img, struct raw_image, img);
+	int rc;
+
+	rc = raw_measure(r, why);
+	if (rc == 0 && size != 0 && size != r->file.size)
+		rc = raw_lengthen(r, size, why);
+	if (rc == 0)
+		img->size = r->file.size;
+	return rc;
+}
+
+/*
  * Channels.
  */
 
@@ -238,6 +316,7 @@ const struct driver driver_raw = {
 	.close         = raw_close,
 	.activate      = raw_activate,
 	.deactivate    = raw_deactivate,
+	.resize        = raw_resize,
 	.channel_open  = raw_channel_open,
 	.channel_close = raw_channel_close,
 	.submit        = raw_submit,

@@ -607,6 +607,17 @@ sector_deactivate(struct image *img, char why[WHY_MAX])
 }
 
 static int
+sector_resize(struct image *img, uint64_t size, char why[WHY_MAX])
+{
+	struct sector_image *s = container_of(img, struct sector_image, img);
+	int rc;
+
+	rc = image_resize(s->below, size, why);
+	s->img.size = s->below->size;
+	return rc;
+}
+
+static int
 sector_info(struct image *img, struct image_layer layers[IMAGE_LAYERS_MAX],
     char why[WHY_MAX])
 {
@@ -627,6 +638,7 @@ static const struct driver driver_sector = {
 	.close         = sector_close,
 	.activate      = sector_activate,
 	.deactivate    = sector_deactivate,
+	.resize        = sector_resize,
 	.channel_open  = sector_channel_open,
 	.channel_close = sector_channel_close,
 	.submit        = sector_submit,

@@ -65,6 +65,17 @@ lab_deactivate(struct image *img, char why[WHY_MAX])
 	return 0;
 }
 
+/* Its memory stays as it is. */
+static int
+lab_resize(struct image *img, uint64_t size, char why[WHY_MAX])
+{
+	why_set(why, "the lab is small");
+	if (size > 1ull << 30)
+		return -ENOSPC;
+	img->size = size;
+	return 0;
+}
+
 static int
 lab_channel_open(struct image *img, unsigned depth, struct channel **ch,
     char why[WHY_MAX])
@@ -263,6 +274,7 @@ static const struct driver driver_lab = {
 	.close         = lab_close,
 	.activate      = lab_activate,
 	.deactivate    = lab_deactivate,
+	.resize        = lab_resize,
 	.channel_open  = lab_channel_open,
 	.channel_close = lab_channel_close,
 	.submit        = lab_submit,

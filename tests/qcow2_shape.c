@@ -306,9 +306,11 @@ shape_check_snapshot(const struct shape *s, const char *file)
 
 	if (!s->snapshot)
 		return true;
+	/* It is read with the disk's present size, which may be larger. */
 	if (rig_shell(out, sizeof(out), "qemu-img convert -f qcow2 -l s1 "
-	    "-O raw '%s' '%s.s1' 2>&1 && cmp '%s.s1' '%s.base' 2>&1; rc=$?; "
-	    "rm -f '%s.s1'; exit $rc", file, file, file, file, file) != 0) {
+	    "-O raw '%s' '%s.s1' 2>&1 && truncate -r '%s.base' '%s.s1' && "
+	    "cmp '%s.s1' '%s.base' 2>&1; rc=$?; rm -f '%s.s1'; exit $rc",
+	    file, file, file, file, file, file, file) != 0) {
 		print_error("snapshot of %s: %s\n", file, out);
 		return false;
 	}

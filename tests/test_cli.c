@@ -261,6 +261,34 @@ check(const struct call *calls, size_t n)
 #define NO "{\"ok\": false, \"error\": \"vbd 7/51728: no\\u001b[2J\\nsuch\"}"
 
 static void
+test_resize(void **state)
+{
+	static const struct call calls[] = {
+		{ { "resize", "web1", "xvdb" }, ANSWERS,
+		  "{\"ok\": true, \"size\": 1024, \"told\": false}",
+		  "{\"op\": \"resize\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdb\", \"timeout\": 30}", 0,
+		  "xvdb has 1024 bytes now\n", { NULL } },
+		{ { "resize", "web1", "xvdb", "2T" }, ANSWERS,
+		  "{\"ok\": true, \"size\": 2199023255552, \"told\": true}",
+		  "{\"op\": \"resize\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdb\", \"timeout\": 30, "
+		  "\"size\": 2199023255552}", 0,
+		  "xvdb has 2199023255552 bytes now, and the guest knows\n",
+		  { NULL } },
+		{ { "resize", "web1", "xvdb", "+1024" }, ANSWERS,
+		  "{\"ok\": true, \"size\": 2048, \"told\": true}",
+		  "{\"op\": \"resize\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdb\", \"timeout\": 30, "
+		  "\"more\": 1024}", 0, "xvdb has 2048 bytes now, and the "
+		  "guest knows\n", { NULL } },
+	};
+
+	(void)state;
+	check(calls, sizeof(calls) / sizeof(calls[0]));
+}
+
+static void
 test_commands(void **state)
 {
 	static const struct call calls[] = {
@@ -583,6 +611,20 @@ test_misuse(void **state)
 		  { "too many: 7", USED " list" } },
 		{ { "stats", "7", "xvdb", "xvdc" }, ANSWERS, OK, NULL, 2, "",
 		  { "too many: xvdc", USED " stats" } },
+		{ { "resize", "7" }, ANSWERS, OK, NULL, 2, "",
+		  { "missing", USED " resize DOMAIN VDEV" } },
+		{ { "resize", "7", "xvdb", "1G", "2G" }, ANSWERS, OK, NULL, 2,
+		  "", { "too many: 2G" } },
+		{ { "resize", "7", "xvdb", "100" }, ANSWERS, OK, NULL, 2, "",
+		  { "resize: 100 is no multiple of 512" } },
+		{ { "resize", "7", "xvdb", "-1G" }, ANSWERS, OK, NULL, 2, "",
+		  { USED } },
+		{ { "resize", "7", "xvdb", "+" }, ANSWERS, OK, NULL, 2, "",
+		  { "resize: + is no multiple" } },
+		{ { "resize", "7", "xvdb", "0" }, ANSWERS, OK, NULL, 2, "",
+		  { "resize: 0 is no multiple" } },
+		{ { "resize", "7", "xvdb", "8388608T" }, ANSWERS, OK, NULL, 2,
+		  "", { "8388608T is no multiple" } },
 		{ { "list", "--readonly" }, ANSWERS, OK, NULL, 2, "",
 		  { "--readonly", USED " list" } },
 		{ { "detach", "7", "xvdb", "--no-wait" }, ANSWERS, OK, NULL, 2,
@@ -723,6 +765,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_commands),
+		cmocka_unit_test(test_resize),
 		cmocka_unit_test(test_list),
 		cmocka_unit_test(test_stats),
 		cmocka_unit_test(test_stats_idle),

@@ -568,6 +568,68 @@ test_no_descriptors(void **state)
 	assert_true(f->subject->format[0] == 'n' || extra > 1);
 }
 
+static void
+refused(struct rig *r, uint64_t size, int error, const char *words)
+{
+	uint64_t was = r->img->size;
+
+	assert_int_equal(image_resize(r->img, size, r->why), error);
+	assert_non_null(strstr(r->why, words));
+	assert_int_equal(r->img->size, was);
+}
+
+/* A file gets longer, or is found to be. */
+static void
+test_resize(void **state)
+{
+	struct fixture *f = *state;
+	struct rig *r = fixture_open(f, false);
+	struct rig_io *rio;
+
+	if (f->file[0] == '\0') {
+		refused(r, 2 * FILE_SIZE, -EOPNOTSUPP, "nothing of that kind");
+		return;
+	}
+	refused(r, FILE_SIZE - 512, -EINVAL, "smaller");
+	refused(r, FILE_SIZE + 100, -EINVAL, "multiple of 512");
+	refused(r, 1ull << 62, -EFBIG, "no room for so long");
+	assert_int_equal(image_resize(r->img, FILE_SIZE + MiB, r->why), 0);
+	assert_int_equal(r->img->size, FILE_SIZE + MiB);
+	rio = rig_io_new(r, IO_WRITE, FILE_SIZE - MiB, 2 * MiB, 4);
+	rig_fill(rio, 3);
+	assert_int_equal(rig_do(rio), 0);
+	assert_int_equal(truncate(f->file, FILE_SIZE + 3 * MiB), 0);
+	refused(r, FILE_SIZE + 2 * MiB, -EINVAL, "without naming a size");
+	assert_int_equal(r->img->size, FILE_SIZE + MiB);
+	assert_int_equal(image_resize(r->img, 0, r->why), 0);
+	assert_int_equal(r->img->size, FILE_SIZE + 3 * MiB);
+	rio = rig_io_new(r, IO_READ, FILE_SIZE, MiB, 2);
+	rig_submit(rio);
+	rig_wait(r);
+	assert_true(read_is_right(f, rio, 3));
+	rig_io_free(rio);
+	/* Somebody has cut it off, or not to whole sectors. */
+	assert_int_equal(truncate(f->file, FILE_SIZE), 0);
+	refused(r, 0, -EINVAL, "as long again");
+	refused(r, FILE_SIZE + 4 * MiB, -EINVAL, "as long again");
+	assert_int_equal(truncate(f->file, FILE_SIZE + 9 * MiB + 7), 0);
+	refused(r, 0, -EINVAL, "not a multiple");
+}
+
+static void
+test_resize_readonly(void **state)
+{
+	struct fixture *f = *state;
+	struct rig *r = fixture_open(f, true);
+
+	if (f->file[0] == '\0')
+		return;
+	refused(r, FILE_SIZE + MiB, -EROFS, "read-only");
+	assert_int_equal(truncate(f->file, FILE_SIZE + MiB), 0);
+	assert_int_equal(image_resize(r->img, 0, r->why), 0);
+	assert_int_equal(r->img->size, FILE_SIZE + MiB);
+}
+
 #define CASE(test) { #test, test }
 static const struct {
 	const char      *name;
@@ -588,6 +650,8 @@ static const struct {
 	CASE(test_threads),
 	CASE(test_quiet),
 	CASE(test_no_descriptors),
+	CASE(test_resize),
+	CASE(test_resize_readonly),
 };
 
 #define NR_SUBJECTS (sizeof(subjects) / sizeof(subjects[0]))

@@ -110,6 +110,11 @@ test_geometry(void **state)
 	m.geometry.block_size = 8192;		/* above the physical one */
 	assert_int_equal(check(), -EPROTO);
 
+	message_init(&m, MSG_RESIZED);
+	assert_int_equal(check(), -EPROTO);
+	m.geometry.block_size = m.geometry.physical_block_size = 512;
+	assert_int_equal(check(), 0);
+
 	message_init(&m, MSG_HELLO);
 	assert_int_equal(check(), 0);		/* empty: no geometry yet */
 	m.u.hello.phase = PHASE_OPEN;
@@ -117,6 +122,20 @@ test_geometry(void **state)
 	m.geometry.block_size = m.geometry.physical_block_size = 512;
 	assert_int_equal(check(), 0);
 	m.u.hello.phase = PHASE_CONNECTED + 1;
+	assert_int_equal(check(), -EPROTO);
+}
+
+static void
+test_resize(void **state)
+{
+	(void)state;
+	message_init(&m, MSG_RESIZE);
+	assert_int_equal(check(), 0);		/* as the file is */
+	m.u.resize.size = 1 << 20;
+	assert_int_equal(check(), 0);
+	m.u.resize.size = 513;
+	assert_int_equal(check(), -EPROTO);
+	m.u.resize.size = 1ull << 63;
 	assert_int_equal(check(), -EPROTO);
 }
 
@@ -153,6 +172,7 @@ main(void)
 		cmocka_unit_test(test_open),
 		cmocka_unit_test(test_connect),
 		cmocka_unit_test(test_geometry),
+		cmocka_unit_test(test_resize),
 		cmocka_unit_test(test_socket),
 	};
 

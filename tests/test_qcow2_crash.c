@@ -14,6 +14,7 @@
  * In some runs the process "dies" before that, once or more: from a chosen
  * call of the driver on nothing reaches the file any more, and the image is
  * opened again with the memory that it had lent as it was in that call.
+ * While the guest works, the disk becomes larger, some times.
  *
  * In the cache modes in which each write is durable (O_DSYNC), a write that
  * has ended is on the disk, the driver's own included, and what the guest
@@ -391,7 +392,7 @@ struct run {
 	unsigned            nr_images;
 	unsigned            leaks;	/* most that an image had */
 	bool                deaths;	/* of the process before that */
-	unsigned            nr_deaths;
+	unsigned            nr_deaths, nr_grown;
 };
 
 static struct model *
@@ -439,17 +440,66 @@ open_with(struct run *run, struct rig *r, const void *left)
 }
 
 /*
- * Let it die while it answers a flush, if it makes as many calls for that,
- * and begin again.
+ * Meanwhile the disk becomes larger, again and again, but for what cannot: an
+ * image of version 2 with snapshots.
+ */
+struct grower {
+	struct image *img;
+	pthread_t     thread;
+	bool          running;
+	int           error;
+	unsigned      nr;
+	char          why[WHY_MAX];
+};
+
+static void *
+grow(void *arg)
+{
+	struct grower *g = arg;
+	uint64_t size = g->img->size;
+
+	g->error = image_resize(g->img, size + size / 4 / SECTOR * SECTOR,
+	    g->why);
+	return NULL;
+}
+
+/* Dead processes may fail; the load goes on, for whoever grows waits for it. */
+static void
+grow_end(struct grower *g, struct load *l)
+{
+	if (!g->running)
+		return;
+	load_drain(l);
+	assert_int_equal(pthread_join(g->thread, NULL), 0);
+	g->running = false;
+	g->nr += g->error == 0;
+	if (g->error != 0 && g->error != -EOPNOTSUPP && !past.dead)
+		fail_msg("%s", g->why);
+}
+
+static void
+grow_begin(struct grower *g, struct load *l)
+{
+	grow_end(g, l);
+	g->img = l->rig->img;
+	g->running = true;
+	assert_int_equal(pthread_create(&g->thread, NULL, grow, g), 0);
+}
+
+/*
+ * Let it die while it answers a flush, if it makes as many calls for that, or
+ * becomes larger, and begin again.
  */
 static void
-die(struct run *run, struct load *l)
+die(struct run *run, struct load *l, struct grower *g)
 {
 	struct rig_io *flush;
 	void *left, *lent;
 	unsigned ms;
 
 	load_drain(l);
+	if (load_dice(l, 2) == 0)
+		grow_begin(g, l);
 	pthread_mutex_lock(&past.mutex);
 	past.die_in = 1 + (unsigned)load_dice(l, 5);
 	past.die_after = load_dice(l, 2) == 0;
@@ -464,6 +514,7 @@ die(struct run *run, struct load *l)
 	pthread_mutex_unlock(&past.mutex);
 	rig_wait(l->rig);
 	rig_io_free(flush);
+	grow_end(g, l);
 	if (!past.dead)
 		return;
 
@@ -487,6 +538,7 @@ record(struct run *run, unsigned nr_ops)
 	struct rig r;
 	struct load l = load_of(run, &r, m);
 	unsigned i, since = 0, before;
+	struct grower g = { 0 };
 	struct guest_op *o;
 
 	past.durable = cache_is_durable(run->mode.cache);
@@ -506,9 +558,13 @@ record(struct run *run, unsigned nr_ops)
 			load_flush(&l);
 			since = 0;
 		}
+		if (i % 80 == 50)
+			grow_begin(&g, &l);
 		if (run->deaths && load_dice(&l, 40) == 0)
-			die(run, &l);
+			die(run, &l, &g);
 	}
+	grow_end(&g, &l);
+	run->nr_grown += g.nr;
 	load_drain(&l);
 	o = op_new(IO_FLUSH, 0, 0, 0);	/* closing it is one, too */
 	rig_close(&r);
@@ -887,9 +943,9 @@ test_shape(void **state)
 		crashes(&run, (unsigned)setting("IMAGES", 3), true);
 		past_forget();
 	}
-	print_message("%s: %u crashes after %u deaths, at most %u clusters "
-	    "lost\n", run.shape->name, run.nr_images, run.nr_deaths,
-	    run.leaks);
+	print_message("%s: %u crashes after %u deaths and %u resizes, at most "
+	    "%u clusters lost\n", run.shape->name, run.nr_images,
+	    run.nr_deaths, run.nr_grown, run.leaks);
 	shape_remove(run.file, &run.first);
 }
 

@@ -123,6 +123,13 @@ test_geometry(void **state)
 	assert_int_equal(image_activate(img, rig.why), 0);
 	assert_ptr_equal(lab->img.redo, page);
 	assert_int_equal(img->size, SIZE / 2);
+	/* Whole blocks of the storage. */
+	assert_int_equal(image_resize(img, SIZE, rig.why), 0);
+	assert_int_equal(img->size, SIZE);
+	assert_int_equal(image_resize(img, SIZE + 512, rig.why), -EINVAL);
+	assert_non_null(strstr(rig.why, "multiple of 4096"));
+	assert_int_equal(image_resize(img, 1ull << 40, rig.why), -ENOSPC);
+	assert_int_equal(img->size, SIZE);
 	assert_int_equal(image_deactivate(img, rig.why), 0);
 	assert_int_equal(atomic_load(&img->metadata_writes), 1);
 	lab->activate_error = -EAGAIN;

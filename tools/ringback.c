@@ -61,6 +61,7 @@ static int ask_attach(const struct call *c, json_t **question);
 static int ask_detach(const struct call *c, json_t **question);
 static int ask_list(const struct call *c, json_t **question);
 static int ask_resume(const struct call *c, json_t **question);
+static int ask_resize(const struct call *c, json_t **question);
 static int ask_stats(const struct call *c, json_t **question);
 static int ask_hotplug(const struct call *c, json_t **question);
 static int find_info(const struct call *c, json_t **answer);
@@ -71,12 +72,14 @@ static int show_check(const struct call *c, const json_t *answer);
 static int show_bench(const struct call *c, const json_t *answer);
 static int show_attach(const struct call *c, const json_t *answer);
 static int show_nothing(const struct call *c, const json_t *answer);
+static int show_resize(const struct call *c, const json_t *answer);
 static int show_list(const struct call *c, const json_t *answer);
 static int show_stats(const struct call *c, const json_t *answer);
 
 static const struct command {
 	const char *name;
-	int         nr_args;
+	int         nr_args;	/* that there must be; */
+	int         nr_more;	/* that there may be besides */
 	unsigned    options;	/* besides the global ones */
 	const char *args, *help;
 	int       (*ask)(const struct call *c, json_t **question);
@@ -84,51 +87,55 @@ static const struct command {
 	int       (*find)(const struct call *c, json_t **answer);	/* or */
 				/* NULL: instead of asking the daemon */
 } commands[] = {
-	{ "attach", 3, OPT_READONLY | OPT_TIMEOUT | OPT_NO_WAIT,
+	{ "attach", 3, 0, OPT_READONLY | OPT_TIMEOUT | OPT_NO_WAIT,
 	  "DOMAIN VDEV SPEC [--readonly] [--timeout S] [--no-wait]",
 	  "give a disk to a running domain, wait until it has connected",
 	  ask_attach, show_attach, NULL },
-	{ "detach", 2, OPT_TIMEOUT | OPT_ALL,
+	{ "detach", 2, 0, OPT_TIMEOUT | OPT_ALL,
 	  "DOMAIN VDEV | --all [--timeout S]",
 	  "take a disk away again, wait until the domain has let go; or all",
 	  ask_detach, show_nothing, NULL },
-	{ "resume", 2, 0,
+	{ "resume", 2, 0, 0,
 	  "DOMAIN VDEV",
 	  "issue again what failed and waits (on-error=stop)",
 	  ask_resume, show_nothing, NULL },
-	{ "list", 0, 0,
+	{ "resize", 2, 1, OPT_TIMEOUT,
+	  "DOMAIN VDEV [SIZE|+SIZE] [--timeout S]",
+	  "make a disk larger; without SIZE, as large as its file or device",
+	  ask_resize, show_resize, NULL },
+	{ "list", 0, 0, 0,
 	  "",
 	  "print one line per disk",
 	  ask_list, show_list, NULL },
-	{ "stats", 2, 0,
+	{ "stats", 2, 0, 0,
 	  "DOMAIN VDEV | --prometheus [DOMAIN [VDEV]]",
 	  "print the counters of a disk",
 	  ask_stats, show_stats, NULL },
-	{ "top", 0, 0,
+	{ "top", 0, 0, 0,
 	  "[--interval S] [--count N] [--sort COLUMN] [--batch]",
 	  "show what all disks do; the daemon need not run",
 	  NULL, NULL, NULL },
-	{ "inflight", 0, 0,
+	{ "inflight", 0, 0, 0,
 	  "[DOMAIN [VDEV]]",
 	  "print the requests in flight; the daemon need not run",
 	  NULL, NULL, NULL },
-	{ "info", 1, 0,
+	{ "info", 1, 0, 0,
 	  "SPEC",
 	  "print what an image is; the daemon need not run",
 	  NULL, show_info, find_info },
-	{ "check", 1, 0,
+	{ "check", 1, 0, 0,
 	  "SPEC",
 	  "look for damage in an image that nobody writes to; 3: leaks only",
 	  NULL, show_check, find_check },
-	{ "bench", 1, OPT_BENCH,
+	{ "bench", 1, 0, OPT_BENCH,
 	  "SPEC [--preset NAME] [--rw KIND] [--write] ...",
 	  "measure a disk, without a guest; the daemon need not run",
 	  NULL, show_bench, find_bench },
-	{ "compare", 1, 0,
+	{ "compare", 1, 0, 0,
 	  "[OPTION]... NAME=TARGET [NAME=TARGET]...",
 	  "measure several backends on the same grid of I/O, in turn",
 	  NULL, NULL, NULL },
-	{ "hotplug", 1, 0,
+	{ "hotplug", 1, 0, 0,
 	  "add|remove",
 	  "for the script block-ringback: XENBUS_PATH names the disk",
 	  ask_hotplug, show_nothing, NULL },
@@ -472,6 +479,27 @@ ask_resume(const struct call *c, json_t **question)
 }
 
 static int
+ask_resize(const struct call *c, json_t **question)
+{
+	const char *text = c->args[2];	/* NULL: as large as its file */
+	bool more = text != NULL && text[0] == '+';
+	uint64_t size = 0;
+
+	if (text != NULL && (!parse_number(text + more, true, 1, INT64_MAX,
+	    &size) || size % 512 != 0))
+		return misused(c, "resize: %s is no multiple of 512 bytes (K, "
+		    "M, G or T may follow)", text);
+	*question = json_pack("{s:s, s:s, s:s, s:i}", "op", "resize",
+	    "domain", c->args[0], "vdev", c->args[1], "timeout", c->timeout);
+	if (text != NULL && json_object_set_new(*question,
+	    more ? "more" : "size", json_integer((json_int_t)size)) != 0) {
+		json_decref(*question);
+		*question = NULL;
+	}
+	return DONE;
+}
+
+static int
 ask_stats(const struct call *c, json_t **question)
 {
 	return ask_about(c, "stats", question);
@@ -577,6 +605,17 @@ format_bytes(uint64_t bytes, char *buf, size_t size)
 		    "%.0f%c" : "%.1f%c", value, units[i]);
 }
 
+static int
+show_resize(const struct call *c, const json_t *answer)
+{
+	print_clean(stdout, c->args[1]);
+	printf(" has %" JSON_INTEGER_FORMAT " bytes now%s\n",
+	    json_integer_value(json_object_get(answer, "size")),
+	    json_is_true(json_object_get(answer, "told")) ?
+	    ", and the guest knows" : "");
+	return DONE;
+}
+
 /* Columns of `list`: a key of the answer each, the last one is not padded. */
 static const struct column {
 	const char *title, *key;
@@ -679,51 +718,6 @@ show_list(const struct call *c, const json_t *answer)
 	return DONE;
 }
 
-/* A counter; NAN-free: what the daemon does not tell counts as nothing. */
-static double
-counter(const json_t *stats, const char *key)
-{
-	return json_number_value(json_object_get(stats, key));
-}
-
-static void
-print_count(const json_t *stats, const char *label, const char *key)
-{
-	printf("  %-20s %14.0f\n", label, counter(stats, key));
-}
-
-/* The same, and what it means per 'base'. */
-static void
-print_ratio(const json_t *stats, const char *label, const char *key,
-    const char *over, const char *under, const char *words)
-{
-	double below = counter(stats, under);
-
-	printf("  %-20s %14.0f", label, counter(stats, key));
-	if (below > 0)
-		printf("   %10.3f %s\n", counter(stats, over) / below, words);
-	else
-		printf("   %10s %s\n", "-", words);
-}
-
-static void
-print_operation(const json_t *stats, const char *op, const char *count)
-{
-	char key[64], bytes[32];
-	double n = counter(stats, count);
-
-	snprintf(key, sizeof(key), "%s-bytes", op);
-	format_bytes((uint64_t)counter(stats, key), bytes, sizeof(bytes));
-	printf("  %-20s %14.0f   %10s", count, n, bytes);
-	snprintf(key, sizeof(key), "%s-wait-ns", op);
-	if (n > 0)
-		printf("   %10.1f", counter(stats, key) / n / 1000);
-	else
-		printf("   %10s", "-");
-	snprintf(key, sizeof(key), "%s-wait-max-ns", op);
-	printf("   %10.1f\n", counter(stats, key) / 1000);
-}
-
 static int
 show_stats(const struct call *c, const json_t *answer)
 {
@@ -731,53 +725,7 @@ show_stats(const struct call *c, const json_t *answer)
 
 	if (!json_is_object(s))
 		return fail_answer(c);
-	printf("requests\n");
-	print_count(s, "taken", "reqs-taken");
-	print_count(s, "answered", "reqs-answered");
-	print_count(s, "in flight", "in-flight");
-	print_count(s, "refused", "reqs-rejected");
-	print_count(s, "failed", "reqs-failed");
-
-	printf("\n%-22s %14s   %10s   %10s   %10s\n", "operations", "answered",
-	    "bytes", "mean us", "max us");
-	print_operation(s, "read", "reads");
-	print_operation(s, "write", "writes");
-	print_operation(s, "flush", "flushes");
-	print_operation(s, "barrier", "barriers");
-	print_operation(s, "discard", "discards");
-
-	printf("\nstorage\n");
-	print_ratio(s, "host I/Os", "ios", "reqs-answered", "ios",
-	    "requests per host I/O");
-	print_ratio(s, "submit calls", "submits", "submits", "reqs-answered",
-	    "per request");
-	print_count(s, "retried alone", "ios-retried");
-	print_ratio(s, "metadata writes", "metadata-writes",
-	    "metadata-writes", "writes", "per guest's write");
-
-	printf("\nguest\n");
-	print_ratio(s, "grant-copy calls", "copy-calls", "copy-calls",
-	    "reqs-answered", "per request");
-	print_ratio(s, "segments copied", "copy-segments", "copy-segments",
-	    "copy-calls", "per call");
-	print_ratio(s, "pages mapped to stay", "map-calls", "map-calls",
-	    "reqs-answered", "per request");
-	print_ratio(s, "pages unmapped", "unmap-calls", "unmap-calls",
-	    "reqs-answered", "per request");
-	print_ratio(s, "notifications", "notifies", "notifies",
-	    "reqs-answered", "per request");
-	print_ratio(s, "events received", "events", "events", "reqs-answered",
-	    "per request");
-	print_count(s, "publications", "publishes");
-	print_count(s, "connections", "connects");
-
-	printf("\nqueues\n");
-	print_count(s, "offered", "queues-offered");
-	print_count(s, "in use", "queues");
-	print_ratio(s, "rounds", "rounds", "reqs-answered", "rounds",
-	    "requests per round");
-	print_count(s, "polls with work", "polls");
-	print_count(s, "sleeps", "sleeps");
+	stats_show(s);
 	return DONE;
 }
 
@@ -846,6 +794,7 @@ parse_command(int argc, char **argv, struct call *c)
 	int nr_args = c->given & OPT_ALL ? 0 : -1;
 	const struct option *o;
 	size_t i;
+	int most;
 
 	if (argc == 0)
 		return misused(c, "which command?%s", "");
@@ -861,9 +810,9 @@ parse_command(int argc, char **argv, struct call *c)
 		nr_args = c->cmd->nr_args;
 	if (argc - 1 < nr_args)
 		return misused(c, "%s: an argument is missing", argv[0]);
-	if (argc - 1 > nr_args)
-		return misused(c, "one argument too many: %s",
-		    argv[1 + nr_args]);
+	most = nr_args + (nr_args > 0 ? c->cmd->nr_more : 0);
+	if (argc - 1 > most)
+		return misused(c, "one argument too many: %s", argv[1 + most]);
 	for (o = options; o->name != NULL; o++)
 		if (was_given(c, o->val) && !(option_bit(o->val) &
 		    (c->cmd->options | OPT_GLOBAL)))

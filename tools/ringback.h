@@ -39,6 +39,9 @@ void print_clean(FILE *to, const char *text);
 /* 1536 -> "1.5K". */
 void format_bytes(uint64_t bytes, char *buf, size_t size);
 
+/* stats.c: the counters of a disk, for a person. */
+void stats_show(const json_t *stats);
+
 /*
  * inspect.c: look into the image of a disk spec, without privileges once it
  * is open.  The exit status, with *answer to be released: {"ok": true, ...} or

@@ -46,6 +46,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (m.type == MSG_CONNECT)
 		look_at(&m.u.connect);
+	if (m.type == MSG_RESIZE && (m.u.resize.size % 512 != 0 ||
+	    m.u.resize.size > INT64_MAX))
+		abort();
 	if (m.type == MSG_OPEN && strnlen(m.u.open.spec, SPEC_MAX) == SPEC_MAX)
 		abort();
 	return 0;

@@ -234,6 +234,11 @@ job_memory(struct job *j)
 		verify_free(v->verify);		/* it would be wrong now */
 		v->verify = NULL;
 	}
+	/* It may have grown since the last job. */
+	if (o->verify && v->verify != NULL &&
+	    verify_resize(v->verify, v->sectors) < 0)
+		return fail(j, -ENOMEM, "no memory to remember %" PRIu64
+		    " sectors", v->sectors);
 	if (o->verify && v->verify == NULL && verify_new(&v->verify,
 	    v->sectors, o->seed, o->zeroed) < 0)
 		return fail(j, -ENOMEM, "no memory to remember %" PRIu64

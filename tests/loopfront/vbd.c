@@ -403,7 +403,19 @@ connect_ring(struct vbd *v)
 	v->connects++;
 }
 
-/* The backend is connected: what does it say about the disk? */
+/* Not under a job, which is about the size that it began with. */
+static void
+remember_size(struct vbd *v)
+{
+	if (v->verify != NULL && !v->busy &&
+	    verify_resize(v->verify, v->sectors) < 0)
+		fail(v, -ENOMEM, "remember %" PRIu64 " sectors", v->sectors);
+}
+
+/*
+ * The backend is connected: what does it say about the disk?  Read again each
+ * time its state is written, as Linux does: the disk may have become larger.
+ */
 static void
 read_properties(struct vbd *v)
 {
@@ -425,8 +437,7 @@ read_properties(struct vbd *v)
 	v->flush = flush != 0;
 	store_number(xs, XBT_NULL, v->back, "feature-discard", &discard);
 	v->discard = discard != 0;
-	if (v->verify != NULL && verify_resize(v->verify, v->sectors) < 0)
-		fail(v, -ENOMEM, "remember %" PRIu64 " sectors", v->sectors);
+	remember_size(v);
 	if (v->state != XenbusStateConnected)
 		switch_state(v, XenbusStateConnected);
 	v->ready = true;
@@ -603,6 +614,7 @@ void
 vbd_idle(struct vbd *v)
 {
 	v->busy = false;
+	remember_size(v);
 	if (!v->ready) {
 		vbd_step(v);
 	} else if (v->job_pages > 0) {
