@@ -48,7 +48,7 @@ list(const struct all *a)
 	if (json_is_array(disks))
 		return disks;
 	json_decref(disks);
-	fail(a->call, "ringbackd does not say which disks there are");
+	give_up(a->call, "ringbackd does not say which disks there are");
 	return NULL;
 }
 

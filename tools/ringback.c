@@ -206,7 +206,7 @@ print_clean(FILE *to, const char *text)
 
 /* With --json, who reads stdout only learns it too. */
 int
-fail(const struct call *c, const char *fmt, ...)
+give_up(const struct call *c, const char *fmt, ...)
 {
 	char text[2048];
 	json_t *o;
@@ -260,18 +260,18 @@ fail_connect(const struct call *c, const char *path, int error)
 	switch (error) {
 	case ENOENT:
 	case ECONNREFUSED:
-		return fail(c, "ringbackd does not answer at %s: start it "
+		return give_up(c, "ringbackd does not answer at %s: start it "
 		    "(systemctl start ringbackd), or say --run-dir if it runs "
 		    "with another one", path);
 	case EACCES:
 	case EPERM:
-		return fail(c, "connect to %s: %s: only root may", path,
+		return give_up(c, "connect to %s: %s: only root may", path,
 		    strerror(error));
 	case EAGAIN:
-		return fail(c, "connect to %s: ringbackd is too busy to "
+		return give_up(c, "connect to %s: ringbackd is too busy to "
 		    "answer: try again", path);
 	default:
-		return fail(c, "connect to %s: %s", path, strerror(error));
+		return give_up(c, "connect to %s: %s", path, strerror(error));
 	}
 }
 
@@ -284,8 +284,8 @@ talk_connect(const struct call *c, const char *path)
 	int fd;
 
 	if (strlen(path) >= sizeof(sun.sun_path)) {
-		fail(c, "the path of the control socket, %s, has more than %zu "
-		    "bytes: use a shorter --run-dir", path,
+		give_up(c, "the path of the control socket, %s, has more than "
+		    "%zu bytes: use a shorter --run-dir", path,
 		    sizeof(sun.sun_path) - 1);
 		return -1;
 	}
@@ -317,7 +317,7 @@ talk_send(const struct call *c, int fd, const char *line)
 		if (n == -1 && errno == EPIPE)
 			break;	/* it may have said why: read that */
 		if (n == -1)
-			return fail(c, "send to ringbackd: %s",
+			return give_up(c, "send to ringbackd: %s",
 			    strerror(errno));
 		line += n;
 		left -= (size_t)n;
@@ -361,14 +361,14 @@ talk_receive(const struct call *c, int fd, int64_t deadline, char **line)
 			more = room > ANSWER_MAX ? NULL : realloc(buf, room);
 			if (more == NULL) {
 				free(buf);
-				return fail(c, "ringbackd's answer is too "
+				return give_up(c, "ringbackd's answer is too "
 				    "long");
 			}
 			buf = more;
 		}
 		if (!talk_wait(fd, deadline)) {
 			free(buf);
-			return fail(c, "no answer from ringbackd within %d "
+			return give_up(c, "no answer from ringbackd within %d "
 			    "seconds: its log may say why",
 			    c->timeout + GRACE);
 		}
@@ -383,8 +383,8 @@ talk_receive(const struct call *c, int fd, int64_t deadline, char **line)
 	}
 	if (used == 0) {
 		free(buf);
-		return fail(c, "ringbackd hung up without an answer (%s): it "
-		    "answers root only; its log may say more",
+		return give_up(c, "ringbackd hung up without an answer (%s): "
+		    "it answers root only; its log may say more",
 		    n == -1 ? strerror(errno) : "end of file");
 	}
 	buf[used] = '\0';
@@ -395,8 +395,9 @@ talk_receive(const struct call *c, int fd, int64_t deadline, char **line)
 static int
 fail_answer(const struct call *c)
 {
-	return fail(c, "ringbackd's answer is none that this ringback (version "
-	    "%s) understands: are both of one release?", RINGBACK_VERSION);
+	return give_up(c, "ringbackd's answer is none that this ringback "
+	    "(version %s) understands: are both of one release?",
+	    RINGBACK_VERSION);
 }
 
 /* DONE with *answer to be released, or FAILED, said. */
@@ -411,7 +412,7 @@ talk(const struct call *c, const char *question, json_t **answer)
 
 	if (snprintf(path, sizeof(path), "%s/%s", c->run_dir,
 	    CONTROL_SOCKET) >= (int)sizeof(path))
-		return fail(c, "--run-dir is too long");
+		return give_up(c, "--run-dir is too long");
 	fd = talk_connect(c, path);
 	if (fd == -1)
 		return FAILED;
@@ -835,15 +836,15 @@ make_line(const struct call *c, char **line)
 	text = question != NULL ? json_dumps(question, JSON_COMPACT) : NULL;
 	json_decref(question);
 	if (text == NULL)
-		return fail(c, "the arguments cannot be sent to ringbackd: are "
-		    "they UTF-8?");
+		return give_up(c, "the arguments cannot be sent to ringbackd: "
+		    "are they UTF-8?");
 	rc = asprintf(line, "%s\n", text);
 	free(text);
 	if (rc == -1)
-		return fail(c, "out of memory");
+		return give_up(c, "out of memory");
 	if (rc > CONTROL_LINE_MAX) {
 		free(*line);
-		return fail(c, "the arguments are too long for ringbackd");
+		return give_up(c, "the arguments are too long for ringbackd");
 	}
 	return DONE;
 }
@@ -888,7 +889,7 @@ run(const struct call *c)
 		status = c->cmd->find != NULL ? c->cmd->find(c, &answer) :
 		    ask(c, &answer);
 	if (answer == NULL)
-		return c->cmd->find != NULL ? fail(c, "out of memory") :
+		return c->cmd->find != NULL ? give_up(c, "out of memory") :
 		    status;
 
 	rc = DONE;

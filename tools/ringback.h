@@ -23,7 +23,7 @@ enum { DONE = 0, FAILED = 1, MISUSED = 2, LEAKS = 3 };
 struct call;		/* what the command line asks for */
 
 /* Say what went wrong; FAILED. */
-int  fail(const struct call *c, const char *fmt, ...)
+int  give_up(const struct call *c, const char *fmt, ...)
          __attribute__((format(printf, 2, 3)));
 
 /* A question, a line of JSON: DONE with *answer to be released, or FAILED. */
