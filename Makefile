@@ -128,7 +128,8 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
 SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand control device frontend \
-             log main process spec supervisor vbd vbd_process vdev xenstore)
+             log main media process spec supervisor vbd vbd_page vbd_process vdev \
+             xenstore)
 $(O)/ringbackd: LIBS = $(DISK_LIBS) -lxenstore -lsystemd -ljansson
 $(O)/ringbackd: $(SUPERVISOR) $(DISK)
 	$(LINK)
@@ -191,7 +192,8 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 # ---- the command line and the tools ----------------------------------------
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
-$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback) \
+$(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench hist inspect load pattern ringback \
+    stats) \
     $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)
@@ -303,6 +305,7 @@ $(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
 	    -o $@ $<
 
 # ---- recovery: deaths under load ----------------------------------------------
+TESTS += tests/test_media.sh
 TESTS += tests/test_cache.sh tests/test_recovery.sh tests/test_queues.sh
 TESTS += $(patsubst %,tests/test_qcow2_%.sh,features e2e kills)
 CHECK_NEEDS += $(O)/page_poke

@@ -119,7 +119,7 @@ check_free(struct supervisor *sup, uint32_t domid, uint32_t devid,
 
 struct vbd *
 byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
-    const char *text, bool readonly, char why[WHY_MAX])
+    const char *text, bool readonly, bool cdrom, char why[WHY_MAX])
 {
 	struct disk_spec spec;
 	uint32_t domid, devid;
@@ -135,7 +135,8 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 		    "xvdb, hda, sda, d0p1 or a number", vdev);
 		return NULL;
 	}
-	if (spec_parse(text, &spec, why) < 0 ||
+	if ((cdrom ? spec_parse_drive(text, &spec, why) :
+	    spec_parse(text, &spec, why)) < 0 ||
 	    byhand_find_domain(sup, domain, &domid, why) < 0 ||
 	    check_free(sup, domid, devid, vdev, why) < 0)
 		return NULL;
@@ -147,7 +148,8 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 	}
 	v->creating = true;
 	v->looked = true;
-	v->readonly = readonly;
+	v->readonly = readonly || cdrom;
+	v->cdrom = cdrom;
 	vbd_set_offer(v, &spec);
 	snprintf(v->spec, sizeof(v->spec), "%s", text);
 	vbd_read_uuid(v);
@@ -191,16 +193,18 @@ create_body(struct xenstore *xs, xs_transaction_t t, void *arg)
 {
 	struct vbd *v = arg;
 	char own[16], domid[16], devid[16];
+	const char *type = v->cdrom ? "cdrom" : "disk";
 	const struct pair fe[] = {
 		{ "backend", v->path }, { "backend-id", own },
-		{ "virtual-device", devid }, { "device-type", "disk" },
+		{ "virtual-device", devid }, { "device-type", type },
 		{ "trusted", "1" }, { "state", "1" },
 	};
 	const struct pair be[] = {
 		{ "frontend", v->frontend }, { "frontend-id", domid },
-		{ "online", "1" }, { "removable", "0" }, { "bootable", "1" },
+		{ "online", "1" }, { "removable", v->cdrom ? "1" : "0" },
+		{ "bootable", "1" },
 		{ "dev", v->vdev }, { "type", "phy" },
-		{ "mode", v->readonly ? "r" : "w" }, { "device-type", "disk" },
+		{ "mode", v->readonly ? "r" : "w" }, { "device-type", type },
 		{ "params", v->spec }, { "state", "1" },
 	};
 	int rc;

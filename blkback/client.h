@@ -21,6 +21,7 @@ enum client_wait {
 	WAIT_DETACH,		/* for the disk to be gone */
 	WAIT_ADD,		/* for the verdict on the image */
 	WAIT_REMOVE,		/* for the disk process to be gone */
+	WAIT_MEDIUM,		/* for the drive to have another one */
 };
 
 struct client {

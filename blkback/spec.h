@@ -84,4 +84,11 @@ struct disk_spec {
  */
 int spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX]);
 
+/*
+ * The same for a CD-ROM drive, which may be empty: nothing after the ':', or
+ * nothing at all.  Then the path is "", and the format means nothing.
+ */
+int spec_parse_drive(const char *text, struct disk_spec *spec,
+        char why[WHY_MAX]);
+
 #endif

@@ -53,6 +53,7 @@ if [ -z "${RUN_ROW:-}" ]; then
 		case $t in
 		*/test_4kn.sh | */test_badinput.sh | */test_cache.sh)
 			row="$row $t" ;;
+		*/test_media.sh)	row="$row $t" ;;
 		*/test_compare.sh | */test_info.sh | */test_qcow2_features.sh)
 			row="$row $t" ;;
 		*/test_qcow2*.sh)	set -- "$@" "$t" ;;

@@ -42,7 +42,8 @@ enum {
 	OPT_JSON     = 1 << 4,
 	OPT_HELP     = 1 << 5,
 	OPT_VERSION  = 1 << 6,
-	OPT_BENCH    = 1 << 7,	/* and those above it: one of bench's */
+	OPT_CDROM    = 1 << 7,
+	OPT_BENCH    = 1 << 8,	/* and those above it: one of bench's */
 	OPT_GLOBAL   = OPT_RUN_DIR | OPT_JSON | OPT_HELP | OPT_VERSION,
 };
 
@@ -58,6 +59,8 @@ struct call {
 
 static int ask_attach(const struct call *c, json_t **question);
 static int ask_detach(const struct call *c, json_t **question);
+static int ask_eject(const struct call *c, json_t **question);
+static int ask_insert(const struct call *c, json_t **question);
 static int ask_list(const struct call *c, json_t **question);
 static int ask_resume(const struct call *c, json_t **question);
 static int ask_stats(const struct call *c, json_t **question);
@@ -83,14 +86,22 @@ static const struct command {
 	int       (*find)(const struct call *c, json_t **answer);	/* or */
 				/* NULL: instead of asking the daemon */
 } commands[] = {
-	{ "attach", 3, OPT_READONLY | OPT_TIMEOUT | OPT_NO_WAIT,
-	  "DOMAIN VDEV SPEC [--readonly] [--timeout S] [--no-wait]",
+	{ "attach", 3, OPT_READONLY | OPT_CDROM | OPT_TIMEOUT | OPT_NO_WAIT,
+	  "DOMAIN VDEV SPEC [--readonly] [--cdrom] [--timeout S] [--no-wait]",
 	  "give a disk to a running domain, wait until it has connected",
 	  ask_attach, show_attach, NULL },
 	{ "detach", 2, OPT_TIMEOUT,
 	  "DOMAIN VDEV [--timeout S]",
 	  "take a disk away again, wait until the domain has let go",
 	  ask_detach, show_nothing, NULL },
+	{ "eject", 2, OPT_TIMEOUT,
+	  "DOMAIN VDEV [--timeout S]",
+	  "take the medium out of a CD-ROM drive",
+	  ask_eject, show_nothing, NULL },
+	{ "insert", 3, OPT_TIMEOUT,
+	  "DOMAIN VDEV SPEC [--timeout S]",
+	  "put a medium, or another one, into a CD-ROM drive",
+	  ask_insert, show_nothing, NULL },
 	{ "resume", 2, 0,
 	  "DOMAIN VDEV",
 	  "issue again what failed and waits (on-error=stop)",
@@ -127,6 +138,7 @@ static const struct command {
 
 static const struct option options[] = {
 	{ "readonly", no_argument,       NULL, OPT_READONLY },
+	{ "cdrom",    no_argument,       NULL, OPT_CDROM },
 	{ "timeout",  required_argument, NULL, OPT_TIMEOUT },
 	{ "no-wait",  no_argument,       NULL, OPT_NO_WAIT },
 	{ "run-dir",  required_argument, NULL, OPT_RUN_DIR },
@@ -165,6 +177,7 @@ usage(FILE *to)
 	    "  --timeout S    how long to wait for the guest (%d seconds)\n"
 	    "  --no-wait      do not wait for the guest\n"
 	    "  --readonly     refuse the guest's writes\n"
+	    "  --cdrom        a CD-ROM drive; it may be empty (SPEC: raw:)\n"
 	    "  --help, --version\n"
 	    "\n"
 	    "A SPEC is format[,option=value...]:path, as in raw:/srv/vm.img\n",
@@ -420,20 +433,42 @@ talk(const struct call *c, const char *question, json_t **answer)
 static int
 ask_attach(const struct call *c, json_t **question)
 {
-	*question = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:i}",
+	*question = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:i}",
 	    "op", "attach", "domain", c->args[0], "vdev", c->args[1],
 	    "spec", c->args[2],
 	    "readonly", (c->given & OPT_READONLY) != 0,
+	    "cdrom", (c->given & OPT_CDROM) != 0,
 	    "wait", (c->given & OPT_NO_WAIT) == 0,
 	    "timeout", c->timeout);
 	return DONE;
 }
 
 static int
+ask_and_wait(const struct call *c, const char *op, json_t **question)
+{
+	*question = json_pack("{s:s, s:s, s:s, s:i}", "op", op,
+	    "domain", c->args[0], "vdev", c->args[1], "timeout", c->timeout);
+	return DONE;
+}
+
+static int
 ask_detach(const struct call *c, json_t **question)
 {
-	*question = json_pack("{s:s, s:s, s:s, s:i}", "op", "detach",
-	    "domain", c->args[0], "vdev", c->args[1], "timeout", c->timeout);
+	return ask_and_wait(c, "detach", question);
+}
+
+static int
+ask_eject(const struct call *c, json_t **question)
+{
+	return ask_and_wait(c, "eject", question);
+}
+
+static int
+ask_insert(const struct call *c, json_t **question)
+{
+	*question = json_pack("{s:s, s:s, s:s, s:s, s:i}", "op", "insert",
+	    "domain", c->args[0], "vdev", c->args[1], "spec", c->args[2],
+	    "timeout", c->timeout);
 	return DONE;
 }
 
@@ -667,51 +702,6 @@ show_list(const struct call *c, const json_t *answer)
 	return DONE;
 }
 
-/* A counter; NAN-free: what the daemon does not tell counts as nothing. */
-static double
-counter(const json_t *stats, const char *key)
-{
-	return json_number_value(json_object_get(stats, key));
-}
-
-static void
-print_count(const json_t *stats, const char *label, const char *key)
-{
-	printf("  %-20s %14.0f\n", label, counter(stats, key));
-}
-
-/* The same, and what it means per 'base'. */
-static void
-print_ratio(const json_t *stats, const char *label, const char *key,
-    const char *over, const char *under, const char *words)
-{
-	double below = counter(stats, under);
-
-	printf("  %-20s %14.0f", label, counter(stats, key));
-	if (below > 0)
-		printf("   %10.3f %s\n", counter(stats, over) / below, words);
-	else
-		printf("   %10s %s\n", "-", words);
-}
-
-static void
-print_operation(const json_t *stats, const char *op, const char *count)
-{
-	char key[64], bytes[32];
-	double n = counter(stats, count);
-
-	snprintf(key, sizeof(key), "%s-bytes", op);
-	format_bytes((uint64_t)counter(stats, key), bytes, sizeof(bytes));
-	printf("  %-20s %14.0f   %10s", count, n, bytes);
-	snprintf(key, sizeof(key), "%s-wait-ns", op);
-	if (n > 0)
-		printf("   %10.1f", counter(stats, key) / n / 1000);
-	else
-		printf("   %10s", "-");
-	snprintf(key, sizeof(key), "%s-wait-max-ns", op);
-	printf("   %10.1f\n", counter(stats, key) / 1000);
-}
-
 static int
 show_stats(const struct call *c, const json_t *answer)
 {
@@ -719,53 +709,7 @@ show_stats(const struct call *c, const json_t *answer)
 
 	if (!json_is_object(s))
 		return fail_answer(c);
-	printf("requests\n");
-	print_count(s, "taken", "reqs-taken");
-	print_count(s, "answered", "reqs-answered");
-	print_count(s, "in flight", "in-flight");
-	print_count(s, "refused", "reqs-rejected");
-	print_count(s, "failed", "reqs-failed");
-
-	printf("\n%-22s %14s   %10s   %10s   %10s\n", "operations", "answered",
-	    "bytes", "mean us", "max us");
-	print_operation(s, "read", "reads");
-	print_operation(s, "write", "writes");
-	print_operation(s, "flush", "flushes");
-	print_operation(s, "barrier", "barriers");
-	print_operation(s, "discard", "discards");
-
-	printf("\nstorage\n");
-	print_ratio(s, "host I/Os", "ios", "reqs-answered", "ios",
-	    "requests per host I/O");
-	print_ratio(s, "submit calls", "submits", "submits", "reqs-answered",
-	    "per request");
-	print_count(s, "retried alone", "ios-retried");
-	print_ratio(s, "metadata writes", "metadata-writes",
-	    "metadata-writes", "writes", "per guest's write");
-
-	printf("\nguest\n");
-	print_ratio(s, "grant-copy calls", "copy-calls", "copy-calls",
-	    "reqs-answered", "per request");
-	print_ratio(s, "segments copied", "copy-segments", "copy-segments",
-	    "copy-calls", "per call");
-	print_ratio(s, "pages mapped to stay", "map-calls", "map-calls",
-	    "reqs-answered", "per request");
-	print_ratio(s, "pages unmapped", "unmap-calls", "unmap-calls",
-	    "reqs-answered", "per request");
-	print_ratio(s, "notifications", "notifies", "notifies",
-	    "reqs-answered", "per request");
-	print_ratio(s, "events received", "events", "events", "reqs-answered",
-	    "per request");
-	print_count(s, "publications", "publishes");
-	print_count(s, "connections", "connects");
-
-	printf("\nqueues\n");
-	print_count(s, "offered", "queues-offered");
-	print_count(s, "in use", "queues");
-	print_ratio(s, "rounds", "rounds", "reqs-answered", "rounds",
-	    "requests per round");
-	print_count(s, "polls with work", "polls");
-	print_count(s, "sleeps", "sleeps");
+	stats_show(s);
 	return DONE;
 }
 

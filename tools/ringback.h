@@ -20,6 +20,9 @@
 /* Exit status; LEAKS is of check only. */
 enum { DONE = 0, FAILED = 1, MISUSED = 2, LEAKS = 3 };
 
+/* stats.c: the answer's "stats". */
+void stats_show(const json_t *stats);
+
 /* Without what could move the cursor of a terminal. */
 void print_clean(FILE *to, const char *text);
 
