@@ -144,15 +144,16 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 	$(LINK)
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
-CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake
+CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake \
+    $(O)/test_medium
 $(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson $(DRIVER_LIBS)
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo: LIBS = -lcmocka -ljansson \
+$(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_medium: LIBS = -lcmocka -ljansson \
     -lxenstore -pthread
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo: $(O)/test_%: $(O)/tests/test_%.o \
-    $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
+$(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_medium: $(O)/test_%: \
+    $(O)/tests/test_%.o $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
     $$(LOOPXEN_GUEST)
 	$(LINK)
 

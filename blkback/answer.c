@@ -196,10 +196,11 @@ answer_timeout(struct client *c)
 		break;
 	case WAIT_MEDIUM:
 		client_fail(c, "%s: the medium has not been changed within "
-		    "%u s: %s; it will be when that is done", v->name,
-		    c->timeout, v->media.phase == MEDIA_DRAINING ?
-		    "I/O on the old one is not finished, is its storage there?"
-		    : "the new one is not open and connected yet");
+		    "%u s: %s", v->name, c->timeout,
+		    v->media.phase == MEDIA_DRAINING ? "I/O on the old one is "
+		    "not finished (is its storage there?); it will be when "
+		    "that is done" : "the new one is not open and connected "
+		    "yet; if it cannot be opened, the old one is put back");
 		break;
 	default:
 		client_fail(c, "%s: its disk process has not ended within %u s",
@@ -339,7 +340,7 @@ change_medium(struct client *c, const json_t *q, const char *spec)
 	v = get_vbd(c, q);
 	if (v == NULL)
 		return;
-	if (media_change(v, spec, why) < 0)
+	if (media_change(v, spec, c->timeout, why) < 0)
 		client_fail(c, "%s: cannot change the medium: %s", v->name,
 		    why);
 	else

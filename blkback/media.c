@@ -178,7 +178,7 @@ open_chosen(struct vbd *v)
 			return;
 		}
 	}
-	v->media.deadline = clock_us() + MEDIA_OPEN_S * 1000000ull;
+	v->media.deadline = clock_us() + v->media.seconds * UINT64_C(1000000);
 	vbd_touch(v);
 }
 
@@ -255,7 +255,8 @@ mark(struct vbd *v, char why[WHY_MAX])
 }
 
 int
-media_change(struct vbd *v, const char *spec, char why[WHY_MAX])
+media_change(struct vbd *v, const char *spec, uint32_t seconds,
+    char why[WHY_MAX])
 {
 	struct media *m = &v->media;
 	const char *not_now;
@@ -285,6 +286,7 @@ media_change(struct vbd *v, const char *spec, char why[WHY_MAX])
 	snprintf(m->want, sizeof(m->want), "%s", spec);
 	snprintf(m->old, sizeof(m->old), "%s", v->spec);
 	m->choice = MEDIA_NEW;
+	m->seconds = seconds;
 	m->why[0] = '\0';
 	m->phase = MEDIA_DRAINING;
 	if (v->proc.fd >= 0)
@@ -354,7 +356,8 @@ media_find(struct vbd *v)
 	m->why[0] = '\0';
 	m->phase = MEDIA_OPENING;
 	m->marked = true;
-	m->deadline = clock_us() + MEDIA_OPEN_S * 1000000ull;
+	m->seconds = CONTROL_TIMEOUT;
+	m->deadline = clock_us() + m->seconds * UINT64_C(1000000);
 }
 
 bool

@@ -29,14 +29,14 @@
 #include "blkback/vbd.h"
 
 #define MEDIA_NODE   "media-change"
-#define MEDIA_OPEN_S 20u	/* to open one, before it is given up */
 
 /*
- * Begin to put 'spec' into the drive; NULL: nothing.  It is done when the phase
- * is MEDIA_STILL again; v->media.why then says what went wrong, if anything.
- * 0, or -errno with 'why'.
+ * Begin to put 'spec' into the drive; NULL: nothing.  It has 'seconds' to be
+ * opened.  All is done when the phase is MEDIA_STILL again; v->media.why then
+ * says what went wrong, if anything.  0, or -errno with 'why'.
  */
-int  media_change(struct vbd *v, const char *spec, char why[WHY_MAX]);
+int  media_change(struct vbd *v, const char *spec, uint32_t seconds,
+         char why[WHY_MAX]);
 
 /* See how far it has got. */
 void media_step(struct vbd *v);

@@ -30,6 +30,7 @@ struct media {
 	enum { MEDIA_NEW, MEDIA_OLD, MEDIA_NONE } choice;	/* that one */
 	char     want[SPEC_MAX], old[SPEC_MAX];
 	bool     marked;		/* xenstore tells of the change */
+	uint32_t seconds;		/* for a medium to be opened */
 	uint64_t deadline;		/* CLOCK_MONOTONIC, microseconds */
 	char     why[WHY_MAX];		/* it did not work; "" */
 };

@@ -263,7 +263,7 @@ deaths() {
 random_deaths() {
 	check "random kills: insert" rb insert guest-7 xvda "raw:$dir/a.iso"
 	guest 7 io xvda --rw randread --bs 16k --depth 16 --stall 20 \
-	    --time "${1-2}" >"$dir/io" 2>&1 &
+	    --time 2 >"$dir/io" 2>&1 &
 	io=$!
 	n=0
 	while kill -0 $io 2>/dev/null; do
@@ -325,6 +325,13 @@ refused() {
 	return 0
 }
 
+mount_ro() {
+	mount --bind "$dir/ro" "$dir/ro" || return
+	mount -o remount,bind,ro "$dir/ro" && return
+	umount "$dir/ro"
+	return 1
+}
+
 # A file and a file system that nobody may write to.
 read_only() {
 	for mode in file mount; do
@@ -332,9 +339,7 @@ read_only() {
 		cp "$dir/disk.img" "$dir/ro/r.img"
 		chmod 444 "$dir/ro/r.img"
 		if [ $mode = mount ]; then
-			mount --bind "$dir/ro" "$dir/ro" &&
-			    mount -o remount,bind,ro "$dir/ro" || {
-				umount "$dir/ro" 2>/dev/null
+			mount_ro || {
 				say "skip a read-only mount: cannot mount"
 				continue
 			}
