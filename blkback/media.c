@@ -82,7 +82,9 @@ end(struct vbd *v, const char *why)
 	m->phase = MEDIA_STILL;
 	unmark(v);
 	snprintf(first, sizeof(first), "%s", m->why);
-	if (why != NULL)
+	if (why == NULL && m->choice == MEDIA_NEW)
+		m->why[0] = '\0';	/* at the second try, perhaps */
+	else if (why != NULL)
 		snprintf(m->why, sizeof(m->why), "%s", why);
 	else if (m->choice == MEDIA_OLD && first[0] != '\0')
 		snprintf(m->why, sizeof(m->why), "%.400s; the medium is "
@@ -165,6 +167,7 @@ open_chosen(struct vbd *v)
 			snprintf(v->spec, sizeof(v->spec), "%s", text);
 			v->bad_spec[0] = '\0';
 			v->resume = RESUME_NO;
+			v->stopped = false;
 			v->now.image = IMAGE_NONE;
 			vbd_start_process(v);
 			if (v->now.image == IMAGE_OPENING)
@@ -345,8 +348,8 @@ media_find(struct vbd *v)
 {
 	struct media *m = &v->media;
 
-	m->phase = MEDIA_STILL;
-	if (!v->cdrom || v->now.ours != XenbusStateConnected ||
+	if (m->phase != MEDIA_STILL || !v->cdrom ||
+	    v->now.ours != XenbusStateConnected ||
 	    xenstore_read(&v->sup->xs, XBT_NULL, v->path, MEDIA_NODE, m->old,
 	    sizeof(m->old)) < 0 || m->old[0] == '\0')
 		return;
@@ -408,11 +411,14 @@ media_closed(struct vbd *v)
 }
 
 bool
-media_died(struct vbd *v)
+media_died(struct vbd *v, const char *what)
 {
 	if (v->media.phase != MEDIA_OPENING || resuming(v) ||
 	    v->now.link == LINK_READY || v->now.link == LINK_UP)
 		return false;
+	/* Not the guest's doing: not counted among the deaths of the disk. */
+	vbd_set_error(v, "its disk process %d %s", (int)v->last_pid, what);
+	log_error(0, "%s: %s", v->name, v->error);
 	note_why(v, v->error);
 	vbd_remove_page(v);
 	v->now.link = LINK_DOWN;

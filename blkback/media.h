@@ -59,7 +59,7 @@ bool media_resume(struct vbd *v);
 bool media_adopted(struct vbd *v, const struct message_hello *h);
 bool media_interrupted(struct vbd *v);
 bool media_closed(struct vbd *v);
-bool media_died(struct vbd *v);
+bool media_died(struct vbd *v, const char *what);
 bool media_failed(struct vbd *v);
 
 #endif

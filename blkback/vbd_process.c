@@ -112,8 +112,6 @@ disk_died(struct vbd *v, const char *what)
 	vbd_set_error(v, "its disk process %d %s%s", (int)v->last_pid, what,
 	    served ? " while the guest was using the disk" : "");
 	log_error(0, "%s: %s", v->name, v->error);
-	if (media_died(v))
-		return;
 	v->resume = RESUME_NO;
 	if (opened && !last && served) {
 		v->resume = often ? RESUME_FAIL : RESUME_REPLAY;
@@ -218,7 +216,8 @@ process_lost(struct vbd *v, const char *what)
 		return;
 	}
 	if (!closing) {
-		disk_died(v, what);
+		if (!media_died(v, what))
+			disk_died(v, what);
 		return;
 	}
 	if (media_closed(v) || redo_after_closing(v))
@@ -540,6 +539,7 @@ adopt_successor(struct vbd *v, const struct message *m)
 	if (!v->claimed || h->phase == PHASE_CONNECTED ||
 	    (h->phase == PHASE_OPEN && h->open.resume != RESUME_REPLAY &&
 	    h->open.resume != RESUME_FAIL) ||
+	    (v->media.phase != MEDIA_STILL && !vbd_read_page(v)) ||
 	    !can_succeed(v))
 		return false;
 	log_info("%s: found a successor, process %d", v->name, h->pid);
