@@ -129,8 +129,8 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
 SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand config control defaults \
-             device frontend log main options process spec supervisor vbd \
-             vbd_process vbd_resize vdev xenstore)
+             device frontend log main media options process spec supervisor vbd \
+             vbd_page vbd_process vbd_resize vdev xenstore)
 SUPERVISOR_LIBS = -lxenstore -lsystemd -ljansson -linih
 # Where the configuration file is goes into the program.
 $(O)/blkback/options.o $(O)/blkback/main.o: ALL_CPPFLAGS += -DSYSCONFDIR='"$(SYSCONFDIR)"'
@@ -158,15 +158,16 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 	$(LINK)
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
-CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake
+CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake \
+    $(O)/test_medium
 $(O)/ringbackd_fake: LIBS = $(SUPERVISOR_LIBS) $(DRIVER_LIBS)
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo: LIBS = -lcmocka -ljansson \
+$(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_medium: LIBS = -lcmocka -ljansson \
     -lxenstore -pthread
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo: $(O)/test_%: $(O)/tests/test_%.o \
-    $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
+$(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_medium: $(O)/test_%: \
+    $(O)/tests/test_%.o $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
     $$(LOOPXEN_GUEST)
 	$(LINK)
 
@@ -333,6 +334,7 @@ $(O)/toolstack: $(O)/tests/toolstack.o
 	$(LINK)
 
 # ---- recovery: deaths under load ----------------------------------------------
+TESTS += tests/test_media.sh
 TESTS += tests/test_cache.sh tests/test_recovery.sh tests/test_queues.sh
 TESTS += $(patsubst %,tests/test_qcow2_%.sh,features e2e kills) tests/test_resize.sh
 CHECK_NEEDS += $(O)/page_poke

@@ -13,6 +13,7 @@
 
 #include "blkback/byhand.h"
 #include "blkback/client.h"
+#include "blkback/media.h"
 #include "blkback/page.h"
 
 #define TIMEOUT_MAX 86400
@@ -111,6 +112,20 @@ check_resize(struct client *c)
 		    v->now.exists && v->now.ours == XenbusStateConnected));
 }
 
+static void
+check_medium(struct client *c)
+{
+	const struct media *m = &c->v->media;
+
+	if (m->phase != MEDIA_STILL)
+		return;
+	if (m->why[0] == '\0')
+		client_ok(c);
+	else
+		client_fail(c, "%s: cannot change the medium: %s", c->v->name,
+		    m->why);
+}
+
 void
 answer_changed(struct client *c)
 {
@@ -128,6 +143,9 @@ answer_changed(struct client *c)
 		break;
 	case WAIT_RESIZE:
 		check_resize(c);
+		break;
+	case WAIT_MEDIUM:
+		check_medium(c);
 		break;
 	default:
 		break;
@@ -149,6 +167,10 @@ answer_gone(struct client *c)
 	case WAIT_RESIZE:
 		client_fail(c, "%s: it was removed before it was resized",
 		    c->v->name);
+		break;
+	case WAIT_MEDIUM:
+		client_fail(c, "%s: the disk was removed before its medium "
+		    "was changed", c->v->name);
 		break;
 	default:
 		client_ok(c);
@@ -199,6 +221,14 @@ answer_timeout(struct client *c)
 		refuse(v, "the image could not be opened in time");
 		client_fail(c, "%s: cannot open %s: it took longer than %u s; "
 		    "is its storage there?", v->name, v->spec, c->timeout);
+		break;
+	case WAIT_MEDIUM:
+		client_fail(c, "%s: the medium has not been changed within "
+		    "%u s: %s", v->name, c->timeout,
+		    v->media.phase == MEDIA_DRAINING ? "I/O on the old one is "
+		    "not finished (is its storage there?); it will be when "
+		    "that is done" : "the new one is not open and connected "
+		    "yet; if it cannot be opened, the old one is put back");
 		break;
 	default:
 		client_fail(c, "%s: its disk process has not ended within %u s",
@@ -291,7 +321,7 @@ static void
 on_attach(struct client *c, const json_t *q)
 {
 	const char *domain, *vdev, *spec;
-	bool readonly = false;
+	bool readonly = false, cdrom = false;
 	char why[WHY_MAX];
 	struct vbd *v;
 
@@ -299,9 +329,10 @@ on_attach(struct client *c, const json_t *q)
 	if (!get_text(c, q, "domain", &domain) ||
 	    !get_text(c, q, "vdev", &vdev) || !get_text(c, q, "spec", &spec) ||
 	    !get_bool(c, q, "readonly", &readonly) ||
+	    !get_bool(c, q, "cdrom", &cdrom) ||
 	    !get_bool(c, q, "wait", &c->patient) || !get_timeout(c, q))
 		return;
-	v = byhand_attach(c->sup, domain, vdev, spec, readonly, why);
+	v = byhand_attach(c->sup, domain, vdev, spec, readonly, cdrom, why);
 	if (v == NULL)
 		client_fail(c, "cannot attach %.32s to %.64s: %s", vdev, domain,
 		    why);
@@ -326,6 +357,39 @@ on_detach(struct client *c, const json_t *q)
 		client_wait(c, v, WAIT_DETACH);
 }
 
+static void
+change_medium(struct client *c, const json_t *q, const char *spec)
+{
+	char why[WHY_MAX];
+	struct vbd *v;
+
+	if (!get_timeout(c, q))
+		return;
+	v = get_vbd(c, q);
+	if (v == NULL)
+		return;
+	if (media_change(v, spec, c->timeout, why) < 0)
+		client_fail(c, "%s: cannot change the medium: %s", v->name,
+		    why);
+	else
+		client_wait(c, v, WAIT_MEDIUM);
+}
+
+static void
+on_eject(struct client *c, const json_t *q)
+{
+	change_medium(c, q, NULL);
+}
+
+static void
+on_insert(struct client *c, const json_t *q)
+{
+	const char *spec;
+
+	if (get_text(c, q, "spec", &spec))
+		change_medium(c, q, spec);
+}
+
 static json_t *
 describe(struct vbd *v)
 {
@@ -337,7 +401,7 @@ describe(struct vbd *v)
 	    sizeof(name)) < 0)
 		name[0] = '\0';
 	return json_pack("{s:i, s:o, s:I, s:s, s:s, s:s, s:s, s:o, s:o, s:i, "
-	    "s:I, s:i, s:b, s:o}",
+	    "s:I, s:i, s:b, s:b, s:o}",
 	    "domid", (int)v->domid,
 	    "domain", text(name),
 	    "devid", (json_int_t)v->devid,
@@ -352,6 +416,7 @@ describe(struct vbd *v)
 	    "size", (json_int_t)(open ? v->geometry.size : 0),
 	    "queues", v->now.link == LINK_UP ? (int)v->rings.nr_queues : 0,
 	    "readonly", (int)(open ? v->geometry.readonly : v->readonly),
+	    "cdrom", (int)v->cdrom,
 	    "error", v->error[0] != '\0' ? text(v->error) : json_null());
 }
 
@@ -604,6 +669,7 @@ answer_question(struct client *c, const json_t *q)
 		{ "attach", on_attach }, { "detach", on_detach },
 		{ "list", on_list }, { "stats", on_stats },
 		{ "resume", on_resume }, { "resize", on_resize },
+		{ "eject", on_eject }, { "insert", on_insert },
 		{ "hotplug", on_hotplug }, { "ping", on_ping },
 	};
 	const char *op;

@@ -119,7 +119,7 @@ check_free(struct supervisor *sup, uint32_t domid, uint32_t devid,
 
 struct vbd *
 byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
-    const char *text, bool readonly, char why[WHY_MAX])
+    const char *text, bool readonly, bool cdrom, char why[WHY_MAX])
 {
 	struct disk_spec spec;
 	char full[SPEC_MAX];
@@ -136,7 +136,8 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 		    "xvdb, hda, sda, d0p1 or a number", vdev);
 		return NULL;
 	}
-	if (defaults_parse(&sup->opt->defaults, text, full, &spec, why) < 0 ||
+	if (defaults_parse(&sup->opt->defaults, cdrom, text, full, &spec, why) <
+	    0 ||
 	    byhand_find_domain(sup, domain, &domid, why) < 0 ||
 	    check_free(sup, domid, devid, vdev, why) < 0)
 		return NULL;
@@ -148,7 +149,8 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 	}
 	v->creating = true;
 	v->looked = true;
-	v->readonly = readonly;
+	v->readonly = readonly || cdrom;
+	v->cdrom = cdrom;
 	snprintf(v->spec, sizeof(v->spec), "%s", text);
 	vbd_take_full(v, full);
 	vbd_read_uuid(v);
@@ -192,16 +194,18 @@ create_body(struct xenstore *xs, xs_transaction_t t, void *arg)
 {
 	struct vbd *v = arg;
 	char own[16], domid[16], devid[16];
+	const char *type = v->cdrom ? "cdrom" : "disk";
 	const struct pair fe[] = {
 		{ "backend", v->path }, { "backend-id", own },
-		{ "virtual-device", devid }, { "device-type", "disk" },
+		{ "virtual-device", devid }, { "device-type", type },
 		{ "trusted", "1" }, { "state", "1" },
 	};
 	const struct pair be[] = {
 		{ "frontend", v->frontend }, { "frontend-id", domid },
-		{ "online", "1" }, { "removable", "0" }, { "bootable", "1" },
+		{ "online", "1" }, { "removable", v->cdrom ? "1" : "0" },
+		{ "bootable", "1" },
 		{ "dev", v->vdev }, { "type", "phy" },
-		{ "mode", v->readonly ? "r" : "w" }, { "device-type", "disk" },
+		{ "mode", v->readonly ? "r" : "w" }, { "device-type", type },
 		{ "params", v->spec }, { "state", "1" },
 	};
 	int rc;

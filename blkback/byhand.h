@@ -20,7 +20,7 @@ int  byhand_find_domain(struct supervisor *sup, const char *domain,
  * 'why'.
  */
 struct vbd *byhand_attach(struct supervisor *sup, const char *domain,
-         const char *vdev, const char *spec, bool readonly,
+         const char *vdev, const char *spec, bool readonly, bool cdrom,
          char why[WHY_MAX]);
 
 /* One that is 'creating'.  May free it. */

@@ -22,6 +22,7 @@ enum client_wait {
 	WAIT_ADD,		/* for the verdict on the image */
 	WAIT_REMOVE,		/* for the disk process to be gone */
 	WAIT_RESIZE,		/* for the guest to be told of the size */
+	WAIT_MEDIUM,		/* for the drive to have another one */
 };
 
 struct client {

@@ -8,10 +8,15 @@
  *
  *   {"op": "attach", "domain": "web1" | "7", "vdev": "xvdb",
  *    "spec": "raw:/srv/b.img", "readonly": false,
- *    "wait": true, "timeout": 30}
+ *    "cdrom": false, "wait": true, "timeout": 30}
  *        answers when the guest has connected, or at once if not "wait"
  *   {"op": "detach", "domain": "7", "vdev": "xvdb", "timeout": 30}
  *        answers when the guest has let go and the nodes are removed
+ *   {"op": "insert", "domain": "7", "vdev": "xvdc", "spec": "raw:/cd.iso",
+ *    "timeout": 30}, {"op": "eject", "domain": "7", "vdev": "xvdc",
+ *    "timeout": 30}
+ *        another medium, or none, into a CD-ROM drive; answers when the guest
+ *        has been told
  *   {"op": "resume", "domain": "7", "vdev": "xvdb"}
  *        issue again what failed and waits (on-error=stop...)
  *   {"op": "resize", "domain": "7", "vdev": "xvdb",
@@ -25,7 +30,8 @@
  *         "vdev": "xvdb", "kind": "ringback", "state": "Connected",
  *         "frontend-state": "Connected", "spec": "...", "full-spec": "...",
  *         "pid": 123,
- *         "size": 1048576, "readonly": false, "error": null | "..."}]}
+ *         "size": 1048576, "readonly": false, "cdrom": false,
+ *         "error": null | "..."}]}
  *   {"op": "stats", "domain": "7", "vdev": "xvdb"}
  *        {"ok": true, "stats": {"reads": ..., ...}}: page.h's counters with
  *        '-' for '_', and "in-flight"; the arrays as "reads" "writes"

@@ -122,8 +122,15 @@ fill(const struct defaults *d, const char *text, char full[SPEC_MAX])
 	return true;
 }
 
+static int
+parse(bool drive, const char *text, struct disk_spec *spec, char why[WHY_MAX])
+{
+	return drive ? spec_parse_drive(text, spec, why) :
+	    spec_parse(text, spec, why);
+}
+
 int
-defaults_parse(const struct defaults *d, const char *text,
+defaults_parse(const struct defaults *d, bool drive, const char *text,
     char full[SPEC_MAX], struct disk_spec *spec, char why[WHY_MAX])
 {
 	char alone[WHY_MAX];
@@ -135,11 +142,11 @@ defaults_parse(const struct defaults *d, const char *text,
 		    "than %u bytes", (unsigned)SPEC_MAX - 1);
 		return -EINVAL;
 	}
-	rc = spec_parse(full, spec, why);
+	rc = parse(drive, full, spec, why);
 	if (rc == 0 || strcmp(full, text) == 0)
 		return rc;
 	/* Whose fault is it? */
-	if (spec_parse(text, spec, alone) < 0) {
+	if (parse(drive, text, spec, alone) < 0) {
 		memcpy(why, alone, sizeof(alone));
 		return rc;
 	}
@@ -150,7 +157,7 @@ defaults_parse(const struct defaults *d, const char *text,
 }
 
 bool
-defaults_fit(const char *full, const char *text)
+defaults_fit(bool drive, const char *full, const char *text)
 {
 	const char *path = strchr(text, ':');
 	struct disk_spec spec;
@@ -165,7 +172,7 @@ defaults_fit(const char *full, const char *text)
 	return n >= strlen(text) && memcmp(full, text, head) == 0 &&
 	    (full[head] == ',' || full[head] == ':') &&
 	    strcmp(full + strcspn(full, ":"), path) == 0 &&
-	    spec_parse(full, &spec, why) == 0;
+	    parse(drive, full, &spec, why) == 0;
 }
 
 /* ---- what the file says -------------------------------------------------- */
@@ -242,7 +249,7 @@ defaults_check(const struct defaults *d, char why[WHY_MAX])
 
 	for (i = 0; rc == 0 && i < d->nr; i++) {
 		snprintf(text, sizeof(text), "%s:/", d->of[i].format);
-		rc = defaults_parse(d, text, full, &spec, why);
+		rc = defaults_parse(d, false, text, full, &spec, why);
 	}
 	return rc;
 }

@@ -39,12 +39,13 @@ int  defaults_check(const struct defaults *d, char why[WHY_MAX]);
 /*
  * Parse 'text' with the defaults, those of its format first.  An option that
  * the text gives, or that its profile sets, wins.  'full' becomes the text with
- * them all.  0; or -EINVAL and why, which names them if they are at fault.
+ * them all.  'drive': of a CD-ROM, which may be empty (spec_parse_drive()).  0;
+ * or -EINVAL and why, which names them if they are at fault.
  */
-int  defaults_parse(const struct defaults *d, const char *text,
+int  defaults_parse(const struct defaults *d, bool drive, const char *text,
          char full[SPEC_MAX], struct disk_spec *spec, char why[WHY_MAX]);
 
 /* May 'full' be what became of 'text', with whatever defaults? */
-bool defaults_fit(const char *full, const char *text);
+bool defaults_fit(bool drive, const char *full, const char *text);
 
 #endif

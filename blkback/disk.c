@@ -271,6 +271,7 @@ open_image(struct disk *d, char why[WHY_MAX])
 	const struct image_options opt = {
 		.format = d->spec.format,
 		.path = d->spec.path,
+		.empty = d->spec.path[0] == '\0',
 		.readonly = d->spec.readonly || d->open.readonly,
 		.discard = d->spec.discard && d->open.discard,
 		.cache = d->spec.cache,
@@ -458,7 +459,7 @@ disk_open(struct disk *d, const struct message_open *o, uint32_t generation,
 {
 	int rc;
 
-	rc = spec_parse(o->spec, &d->spec, why);
+	rc = spec_parse_drive(o->spec, &d->spec, why);
 	if (rc < 0)
 		return rc;
 	d->open = *o;

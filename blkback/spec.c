@@ -517,7 +517,8 @@ check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 
 	/* The daemon's working directory is not the one of who wrote this. */
 	if ((strcmp(spec->format, "raw") == 0 ||
-	    strcmp(spec->format, "qcow2") == 0) && spec->path[0] != '/')
+	    strcmp(spec->format, "qcow2") == 0) && spec->path[0] != '/' &&
+	    spec->path[0] != '\0')
 		return refuse(why, "the path \"%.*s\" does not begin with '/': "
 		    "give the whole path", SHOWN, spec->path);
 	rc = check_engine(spec, seen, why);
@@ -531,9 +532,10 @@ check_together(struct disk_spec *spec, uint32_t seen, char why[WHY_MAX])
 
 /* What follows the first ':'; everything is allowed in it but these. */
 static int
-parse_path(const char *path, struct disk_spec *spec, char why[WHY_MAX])
+parse_path(const char *path, bool drive, struct disk_spec *spec,
+    char why[WHY_MAX])
 {
-	if (path[0] == '\0')
+	if (path[0] == '\0' && !drive)
 		return refuse(why, "no path after the first ':': %s", USAGE);
 	if (strlen(path) >= sizeof(spec->path))
 		return refuse(why, "the path has %zu bytes: %zu at most",
@@ -552,8 +554,8 @@ has_control(const char *text)
 	return false;
 }
 
-int
-spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX])
+static int
+parse(const char *text, bool drive, struct disk_spec *spec, char why[WHY_MAX])
 {
 	char head[SPEC_MAX];
 	char *word, *rest;
@@ -567,13 +569,16 @@ spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX])
 	if (has_control(text))
 		return refuse(why, "the disk spec holds a newline or another "
 		    "control character: rename the file");
+	/* What a toolstack writes for a drive without a medium. */
+	if (drive && text[0] == '\0')
+		text = "raw:";
 	memcpy(head, text, strlen(text) + 1);
 	rest = strchr(head, ':');
 	if (rest == NULL)
 		return refuse(why, "\"%.*s\" has no ':': %s", SHOWN, head,
 		    USAGE);
 	*rest++ = '\0';
-	rc = parse_path(rest, spec, why);
+	rc = parse_path(rest, drive, spec, why);
 	if (rc < 0)
 		return rc;
 
@@ -585,4 +590,16 @@ spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX])
 	if (rc == 0)
 		rc = apply_profile(spec, seen, why);
 	return rc < 0 ? rc : check_together(spec, seen, why);
+}
+
+int
+spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX])
+{
+	return parse(text, false, spec, why);
+}
+
+int
+spec_parse_drive(const char *text, struct disk_spec *spec, char why[WHY_MAX])
+{
+	return parse(text, true, spec, why);
 }

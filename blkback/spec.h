@@ -87,4 +87,11 @@ int spec_parse(const char *text, struct disk_spec *spec, char why[WHY_MAX]);
 /* Is the option one of those that the profile stands for? */
 bool spec_profile_sets(const char *profile, const char *option);
 
+/*
+ * The same for a CD-ROM drive, which may be empty: nothing after the ':', or
+ * nothing at all.  Then the path is "", and the format means nothing.
+ */
+int spec_parse_drive(const char *text, struct disk_spec *spec,
+        char why[WHY_MAX]);
+
 #endif

@@ -13,11 +13,12 @@
 #include "blkback/client.h"
 #include "blkback/frontend.h"
 #include "blkback/spec.h"
-#include "blkback/vbd.h"
+#include "blkback/media.h"
 
 #define SCRIPT   "block-ringback"	/* whose disks of kind vbd are ours */
 #define RETRY_US 100000u
 #define CDROM    1u			/* VDISK_CDROM of blkif.h */
+#define REMOVABLE 2u			/* VDISK_REMOVABLE */
 #define READONLY 4u			/* VDISK_READONLY */
 
 /* ---- life ---------------------------------------------------------------- */
@@ -255,12 +256,20 @@ vbd_read_uuid(struct vbd *v)
 		strcpy(v->uuid, uuid);
 }
 
+bool
+vbd_persistent(const struct vbd *v, const struct disk_spec *spec)
+{
+	return spec->persistent && (!cache_is_direct(spec->cache) ||
+	    v->by_hand || v->direct_safe);
+}
+
 static void
 set_offer(struct vbd *v, const struct disk_spec *spec)
 {
 	v->offer.max_order = spec->ring_order;
 	v->offer.max_queues = spec->queues;
-	v->offer.persistent = spec->persistent;
+	v->offer.persistent = vbd_persistent(v, spec);
+	v->overridden = spec->persistent && !v->offer.persistent;
 	v->segments = spec->segments;
 	v->readonly |= spec->readonly;
 }
@@ -274,8 +283,8 @@ vbd_take_spec(struct vbd *v, char why[WHY_MAX])
 	if (v->now.image == IMAGE_OPEN && strcmp(v->spec, v->opened) == 0 &&
 	    vbd_take_full(v, v->open.spec))
 		return 0;
-	rc = defaults_parse(&v->sup->opt->defaults, v->spec, v->full, &spec,
-	    why);
+	rc = defaults_parse(&v->sup->opt->defaults, v->cdrom, v->spec, v->full,
+	    &spec, why);
 	if (rc == 0)
 		set_offer(v, &spec);
 	return rc;
@@ -287,7 +296,9 @@ vbd_take_full(struct vbd *v, const char *full)
 	struct disk_spec spec;
 	char why[WHY_MAX];
 
-	if (!defaults_fit(full, v->spec) || spec_parse(full, &spec, why) < 0)
+	if (!defaults_fit(v->cdrom, full, v->spec) ||
+	    (v->cdrom ? spec_parse_drive(full, &spec, why) :
+	    spec_parse(full, &spec, why)) < 0)
 		return false;
 	snprintf(v->full, sizeof(v->full), "%s", full);
 	set_offer(v, &spec);
@@ -313,8 +324,13 @@ configure(struct vbd *v)
 	    strcmp(text, "0") != 0;
 	v->cdrom = xenstore_read(&v->sup->xs, XBT_NULL, v->path, "device-type",
 	    text, sizeof(text)) == 0 && strcmp(text, "cdrom") == 0;
+	v->readonly |= v->cdrom;
+	v->direct_safe = xenstore_read(&v->sup->xs, XBT_NULL, v->path,
+	    "direct-io-safe", text, sizeof(text)) == 0 &&
+	    strcmp(text, "1") == 0;
 
 	v->bad_spec[0] = v->full[0] = '\0';
+	v->overridden = false;
 	v->offer = (struct frontend_offer){ RING_MAX_ORDER, 1, false };
 	v->segments = SPEC_SEGMENTS_MIN;
 	rc = read_node(v, "params", v->spec, sizeof(v->spec));
@@ -344,6 +360,11 @@ claim(struct vbd *v)
 	if (rc == 0) {
 		v->claimed = true;
 		log_info("%s: found, %s", v->name, v->spec);
+		if (v->overridden)
+			log_info("%s: grants=persistent is overridden, data is "
+			    "copied: with direct I/O it needs direct-io-safe "
+			    "in the disk's configuration", v->name);
+		media_find(v);
 	} else if (rc != -ENODEV && rc != -ENOENT) {
 		log_guest(&v->limit, "%s: ignored: %s", v->name, v->error);
 	}
@@ -358,6 +379,7 @@ static void
 start_anew(struct vbd *v)
 {
 	log_info("%s: its directory has been made anew", v->name);
+	media_abort(v);
 	vbd_close_process(v);
 	v->claimed = false;
 	v->now.image = IMAGE_NONE;
@@ -598,7 +620,7 @@ publish(struct vbd *v)
 	xenstore_add_number(&u, "physical-sector-size",
 	    g->physical_block_size);
 	xenstore_add_number(&u, "info", (g->readonly ? READONLY : 0) |
-	    (v->cdrom ? CDROM : 0));
+	    (v->cdrom ? CDROM | REMOVABLE : 0));
 	xenstore_add_number(&u, "feature-flush-cache",
 	    g->flush && !g->readonly);
 	xenstore_add_number(&u, "feature-barrier", g->flush && !g->readonly);
@@ -609,11 +631,14 @@ publish(struct vbd *v)
 		xenstore_add_number(&u, "discard-alignment",
 		    g->discard_alignment);
 	}
+	if (v->cdrom)
+		xenstore_add(&u, MEDIA_NODE, "");
 	xenstore_add_number(&u, "state", XenbusStateConnected);
 	rc = update(v, &u);
 	if (rc == 0) {
 		v->now.link = LINK_UP;
 		v->sectors = g->size / 512;
+		v->media.marked = false;
 		v->error[0] = '\0';
 		say_connected(v);
 	}
@@ -688,7 +713,7 @@ want_image(struct vbd *v)
 	if (!v->looked) {
 		if (vbd_adopt(v))
 			return;
-		if (vbd_succeed(v))
+		if (media_resume(v) || vbd_succeed(v))
 			return;
 		/* A directory that is new is of another attach. */
 		if (v->now.ours != XenbusStateInitialising && vbd_redo(v))
@@ -739,6 +764,7 @@ vbd_step(struct vbd *v)
 		return;
 	}
 	want_image(v);
+	media_step(v);
 	action = device_next(&v->now);
 	show(v, action);
 	if (action == DEV_FORGET) {

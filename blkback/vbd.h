@@ -19,6 +19,23 @@
 #include "blkback/supervisor.h"
 #include "blkback/vdev.h"
 
+/* The medium of a CD-ROM drive is being changed: see media.h. */
+struct media {
+	enum media_phase {
+		MEDIA_STILL,
+		MEDIA_DRAINING,		/* the process of the old one is to */
+					/* finish and to end */
+		MEDIA_OPENING,		/* one with another medium starts */
+	} phase;
+	enum { MEDIA_NEW, MEDIA_OLD, MEDIA_NONE } choice;	/* that one */
+	char     want[SPEC_MAX], old[SPEC_MAX];
+	char     full[SPEC_MAX];	/* of the old one, defaults included */
+	bool     marked;		/* xenstore tells of the change */
+	uint32_t seconds;		/* for a medium to be opened */
+	uint64_t deadline;		/* CLOCK_MONOTONIC, microseconds */
+	char     why[WHY_MAX];		/* it did not work; "" */
+};
+
 struct vbd {
 	LIST_ENTRY(vbd)    link;
 	TAILQ_ENTRY(vbd)   work;
@@ -41,6 +58,8 @@ struct vbd {
 	char     opened[SPEC_MAX];	/* 'spec' when 'open' was made */
 	bool     readonly, cdrom;
 	bool     discard;		/* the toolstack allows it */
+	bool     overridden;		/* grants=persistent was */
+	bool     direct_safe;		/* to give guest pages to the storage */
 	struct frontend_offer offer;	/* of rings and grants */
 	unsigned segments;		/* offered */
 	char     bad_spec[WHY_MAX];	/* why it cannot be used, or "" */
@@ -76,6 +95,8 @@ struct vbd {
 	bool             lock_wait;	/* somebody else has the image */
 	uint64_t         lock_deadline;	/* CLOCK_MONOTONIC, microseconds */
 
+	struct media     media;
+
 	char             error[WHY_MAX];	/* for people; "" */
 	struct log_limit limit, chat;	/* what is wrong; what is right */
 };
@@ -100,6 +121,14 @@ int  vbd_take_spec(struct vbd *v, char why[WHY_MAX]);
 
 /* ... as 'full' has them.  False: that is of another spec. */
 bool vbd_take_full(struct vbd *v, const char *full);
+
+/*
+ * Are persistent grants offered?  With direct I/O they have the storage work on
+ * pages of the guest, which a network may hold for longer than it says: only
+ * where whoever attached the disk says that this is safe.  By hand, asking for
+ * them is to say so.
+ */
+bool vbd_persistent(const struct vbd *v, const struct disk_spec *spec);
 
 /* The frontend's rings, as it shows them.  0; or -errno and why. */
 int  vbd_read_rings(struct vbd *v, struct message_connect *c,
@@ -142,6 +171,9 @@ bool vbd_succeed(struct vbd *v);
  */
 bool vbd_redo(struct vbd *v);
 
+/* Start one with v->spec, as v->resume says; else IMAGE_FAILED. */
+void vbd_start_process(struct vbd *v);
+
 /* CLOSE, once: it will finish what is in flight, and end. */
 void vbd_close_process(struct vbd *v);
 
@@ -161,6 +193,20 @@ int  vbd_open_page(const struct vbd *v, char path[VBD_PAGE_PATH],
 
 /* What it has left behind. */
 void vbd_remove_page(struct vbd *v);
+
+/*
+ * Whose it is, for one that has said nothing of use; 0: nobody's.  It must not
+ * serve on beside its successor.
+ */
+pid_t vbd_page_pid(struct vbd *v);
+
+/* Does it hold something that the image lacks? */
+bool vbd_redo_left(struct vbd *v);
+
+/*
+ * Which rings it tells of (v->rings), and which connection.  False: none.
+ */
+bool vbd_read_page(struct vbd *v);
 
 /* Have the rings of v->rings mapped, or let go of it. */
 void vbd_connect(struct vbd *v);

@@ -15,8 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blkback/page.h"
-#include "blkback/vbd.h"
+#include "blkback/media.h"
 
 #define MESSAGES_MAX    16		/* in one go */
 #define LOCK_RETRY_US   50000u		/* a migrated guest stands still */
@@ -73,7 +72,6 @@ vbd_link_failed(struct vbd *v, const char *why)
 
 static int on_process(sd_event_source *source, int fd, uint32_t events,
     void *arg);
-static void start_process(struct vbd *v);
 static void redo_lost(struct vbd *v);
 static int watch_process(struct vbd *v);
 static void process_lost(struct vbd *v, const char *what);
@@ -117,7 +115,7 @@ disk_died(struct vbd *v, const char *what)
 	v->resume = RESUME_NO;
 	if (opened && !last && served) {
 		v->resume = often ? RESUME_FAIL : RESUME_REPLAY;
-		start_process(v);
+		vbd_start_process(v);
 	} else if (opened && !last && !often) {
 		/*
 		 * The guest has nothing in flight: begin anew, but with what
@@ -145,69 +143,11 @@ remember(struct vbd *v)
 	snprintf(e->name, sizeof(e->name), "%s", v->name);
 }
 
-void
-vbd_remove_page(struct vbd *v)
-{
-	char path[128];
-
-	process_path(path, sizeof(path), v->sup->opt->run_dir, v->domid,
-	    v->devid, "page");
-	if (unlink(path) != 0 && errno != ENOENT)
-		log_error(-errno, "%s: cannot remove %s", v->name, path);
-}
-
-int
-vbd_open_page(const struct vbd *v, char path[VBD_PAGE_PATH],
-    const struct page **page, struct page_shape *shape)
-{
-	process_path(path, VBD_PAGE_PATH, v->sup->opt->run_dir, v->domid,
-	    v->devid, "page");
-	return page_open(path, page, shape);
-}
-
-/*
- * Of a process that was found running and has said nothing of use, as one of
- * another release would: it must not serve on beside its successor.
- */
-static pid_t
-page_pid(struct vbd *v)
-{
-	char path[VBD_PAGE_PATH];
-	const struct page *page;
-	struct page_shape shape;
-	pid_t pid;
-
-	if (vbd_open_page(v, path, &page, &shape) < 0)
-		return 0;
-	pid = page->header.pid;		/* process_kill() looks who that is */
-	page_close(page, &shape);
-	return pid;
-}
-
-/*
- * Does the page file hold something that the image lacks?  Only whether to look
- * is decided by it: the process that looks trusts it no further.
- */
-static bool
-redo_left(struct vbd *v)
-{
-	char path[VBD_PAGE_PATH];
-	const struct page *page;
-	struct page_shape shape;
-	bool left;
-
-	if (vbd_open_page(v, path, &page, &shape) < 0)
-		return false;
-	left = page->header.redo_bytes > 0 && page->header.redo_used == 1;
-	page_close(page, &shape);
-	return left;
-}
-
 /* After so many failures, what can be done is to say it. */
 static void
 redo_lost(struct vbd *v)
 {
-	if (redo_left(v))
+	if (vbd_redo_left(v))
 		log_error(0, "%s: writes that %s had not got yet are lost: %s",
 		    v->name, v->spec, v->error);
 }
@@ -222,7 +162,7 @@ redo_after_closing(struct vbd *v)
 	int rc;
 
 	/* What an orphan says of itself, we do not know to be true. */
-	if (v->orphan || v->redo_tries >= REDO_TRIES || !redo_left(v))
+	if (v->orphan || v->redo_tries >= REDO_TRIES || !vbd_redo_left(v))
 		return false;
 	if (v->open.spec[0] == '\0' && v->claimed)
 		prepare_open(v);	/* it died before it was heard of */
@@ -253,7 +193,7 @@ process_lost(struct vbd *v, const char *what)
 	bool found = v->adopting && !v->proc.hello;
 
 	if (!closing && v->proc.pid == 0)
-		v->proc.pid = page_pid(v);
+		v->proc.pid = vbd_page_pid(v);
 	if (!closing)
 		process_kill(&v->proc, v->domid, v->devid);
 	v->io = sd_event_source_disable_unref(v->io);
@@ -264,6 +204,8 @@ process_lost(struct vbd *v, const char *what)
 	v->lock_wait = false;
 	v->lock_deadline = 0;
 	vbd_resize_lost(v);
+	if (closing && media_interrupted(v))
+		closing = false;
 	if (!closing && found) {
 		/* It was about to end when we came: as if it had not been. */
 		log_error(0, "%s: process %d, found running, %s", v->name,
@@ -275,10 +217,11 @@ process_lost(struct vbd *v, const char *what)
 		return;
 	}
 	if (!closing) {
-		disk_died(v, what);
+		if (!media_died(v, what))
+			disk_died(v, what);
 		return;
 	}
-	if (redo_after_closing(v))
+	if (media_closed(v) || redo_after_closing(v))
 		return;
 	redo_lost(v);
 	vbd_remove_page(v);
@@ -363,64 +306,6 @@ again:
 	return uid;
 }
 
-/*
- * The connection that a page tells of.  False when it tells of none, or of one
- * that cannot be.
- */
-static bool
-read_connection(const struct page *page, const struct page_shape *shape,
-    struct message_connect *c)
-{
-	const struct page_queue *q;
-	struct message_ring *r;
-	uint32_t i;
-
-	if (page->header.connected != 1)
-		return false;
-	c->abi = page->header.abi;
-	c->persistent = page->header.persistent == 1;
-	c->nr_queues = page->header.used_queues;
-	/* From here on, what was copied counts, not what it is now. */
-	if (c->abi > RING_ABI_X86_32 || c->nr_queues < 1 ||
-	    c->nr_queues > shape->nr_queues)
-		return false;
-	for (i = 0; i < c->nr_queues; i++) {
-		q = &page->queue[i];
-		r = &c->ring[i];
-		r->order = q->order;
-		r->port = q->port;
-		memcpy(r->gref, q->gref, sizeof(r->gref));
-		if (r->order > RING_MAX_ORDER)
-			return false;
-	}
-	return true;
-}
-
-/*
- * Which rings the page tells of, and which connection.  The rings are only ever
- * compared with what the frontend shows, so that a frontend which has changed
- * its mind meanwhile is noticed.  False when the page tells of none.
- */
-static bool
-read_page(struct vbd *v)
-{
-	char path[VBD_PAGE_PATH];
-	const struct page *page;
-	struct page_shape shape;
-	bool connected;
-
-	memset(&v->rings, 0, sizeof(v->rings));
-	if (vbd_open_page(v, path, &page, &shape) < 0)
-		return false;
-	connected = read_connection(page, &shape, &v->rings);
-	if (connected)
-		v->generation = page->header.generation;
-	else
-		memset(&v->rings, 0, sizeof(v->rings));
-	page_close(page, &shape);
-	return connected;
-}
-
 /* What the process is going to be told of the disk. */
 static void
 prepare_open(struct vbd *v)
@@ -432,7 +317,7 @@ prepare_open(struct vbd *v)
 	o->devid = v->devid;
 	o->readonly = v->readonly;
 	/* A toolstack's disk may still be in use at a migration's source. */
-	o->activate = v->by_hand;
+	o->activate = v->by_hand || v->media.phase != MEDIA_STILL;
 	o->uid = v->uid;
 	o->discard = v->discard;
 	o->resume = v->resume;
@@ -442,8 +327,8 @@ prepare_open(struct vbd *v)
 	snprintf(v->opened, sizeof(v->opened), "%s", v->spec);
 }
 
-static void
-start_process(struct vbd *v)
+void
+vbd_start_process(struct vbd *v)
 {
 	int rc;
 
@@ -480,7 +365,7 @@ vbd_open_image(struct vbd *v)
 		image_failed(v);
 		return;
 	}
-	start_process(v);
+	vbd_start_process(v);
 }
 
 /*
@@ -497,7 +382,7 @@ can_succeed(struct vbd *v)
 	if ((v->now.ours != XenbusStateConnected &&
 	    v->now.ours != XenbusStateClosing) || v->bad_spec[0] != '\0')
 		return false;
-	if (read_page(v) && vbd_read_rings(v, &v->rings, why) == 0)
+	if (vbd_read_page(v) && vbd_read_rings(v, &v->rings, why) == 0)
 		return true;
 	log_error(0, "%s: what was in flight cannot be taken up: %s", v->name,
 	    why);
@@ -512,17 +397,17 @@ vbd_succeed(struct vbd *v)
 	log_info("%s: its disk process died while ringbackd was not running",
 	    v->name);
 	v->resume = RESUME_REPLAY;
-	start_process(v);
+	vbd_start_process(v);
 	return true;
 }
 
 bool
 vbd_redo(struct vbd *v)
 {
-	if (v->bad_spec[0] != '\0' || !redo_left(v))
+	if (v->bad_spec[0] != '\0' || !vbd_redo_left(v))
 		return false;
 	v->resume = RESUME_REDO;
-	start_process(v);
+	vbd_start_process(v);
 	return true;
 }
 
@@ -656,6 +541,7 @@ adopt_successor(struct vbd *v, const struct message *m)
 	if (!v->claimed || h->phase == PHASE_CONNECTED ||
 	    (h->phase == PHASE_OPEN && h->open.resume != RESUME_REPLAY &&
 	    h->open.resume != RESUME_FAIL) ||
+	    (v->media.phase != MEDIA_STILL && !vbd_read_page(v)) ||
 	    !can_succeed(v))
 		return false;
 	log_info("%s: found a successor, process %d", v->name, h->pid);
@@ -691,6 +577,8 @@ on_adopted(struct vbd *v, const struct message *m)
 	v->uid = h->open.uid;
 	v->generation = m->generation;
 	v->now.link = h->phase == PHASE_CONNECTED ? LINK_READY : LINK_DOWN;
+	if (media_adopted(v, h))
+		return;
 	if (h->phase == PHASE_EMPTY || !v->claimed ||
 	    h->open.readonly != v->readonly ||
 	    strcmp(h->open.backend, v->path) != 0 ||
@@ -705,10 +593,11 @@ on_adopted(struct vbd *v, const struct message *m)
 	v->geometry = m->geometry;
 	v->now.image = IMAGE_OPEN;
 	if (h->phase == PHASE_CONNECTED) {
-		if (!read_page(v))
+		if (!vbd_read_page(v))
 			log_error(0, "%s: its page file tells of no ring",
 			    v->name);
-		if (v->now.ours != XenbusStateInitWait)
+		if (v->now.ours != XenbusStateInitWait &&
+		    v->media.phase == MEDIA_STILL)
 			v->now.link = LINK_UP;
 	}
 	log_info("%s: found again, process %d", v->name, h->pid);
@@ -755,6 +644,8 @@ on_opened(struct vbd *v, const struct message *m)
 		vbd_set_error(v, "%s", m->why);
 		log_error(0, "%s: cannot open %s: %s", v->name, v->spec,
 		    m->why);
+		if (media_failed(v))
+			return 0;
 		/* Once more, without the connection, if that was wrong. */
 		v->redo_tries = resuming(v) ? REDO_TRIES - 1 : REDO_TRIES;
 		v->resume = RESUME_NO;
@@ -812,7 +703,8 @@ on_resumed(struct vbd *v, const struct message *m)
 		return 0;
 	}
 	v->geometry = m->geometry;
-	v->now.link = v->now.ours == XenbusStateInitWait ? LINK_READY : LINK_UP;
+	v->now.link = v->now.ours == XenbusStateInitWait ||
+	    v->media.phase == MEDIA_OPENING ? LINK_READY : LINK_UP;
 	if (mode == RESUME_FAIL) {
 		vbd_set_error(v, "%u disk processes died in a minute; what "
 		    "was in flight was answered with an error and the disk "

@@ -90,7 +90,8 @@ driver_unknown(const char *format, char why[WHY_MAX])
 static void
 check_geometry(const struct image *img)
 {
-	assert(img->size > 0 && img->size <= INT64_MAX);
+	assert(img->size <= INT64_MAX &&
+	    (img->size > 0 || img->drv == &driver_empty));
 	assert(power_of_2(img->block_size) && img->block_size >= 512);
 	assert(power_of_2(img->physical_block_size));
 	assert(img->buffer_alignment == 0 ||
@@ -131,7 +132,7 @@ image_open(const struct image_options *opt, struct image **img,
 	*img = NULL;
 	why[0] = '\0';
 
-	drv = driver_find(opt->format);
+	drv = opt->empty ? &driver_empty : driver_find(opt->format);
 	if (drv == NULL)
 		return driver_unknown(opt->format, why);
 	rc = check_result(drv->open(opt, img, why), why);

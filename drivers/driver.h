@@ -113,6 +113,8 @@ struct image_options {
 	const char *const *backing_roots; /* NULL-terminated list of folders */
 					/* below which backing files lie; */
 					/* NULL: the folder of 'path' only */
+	bool            empty;		/* there is no medium: the rest, but */
+					/* for 'readonly', means nothing */
 	bool            inspect;	/* for image_info() and image_check() */
 					/* only: read-only, never activated, */
 					/* and let in even when it is dirty */
@@ -123,7 +125,8 @@ struct image {
 	const struct driver *drv;
 	bool                 readonly;
 	bool                 active;
-	_Atomic uint64_t     size;		/* bytes, multiple of 512; */
+	_Atomic uint64_t     size;		/* bytes, multiple of 512; 0: there */
+					/* is no medium; */
 					/* image_resize() makes it larger */
 	uint32_t             block_size; /* smallest I/O; bytes, power of 2; */
 					/* image_open() makes 512 of it */
@@ -277,7 +280,8 @@ struct driver {
 	         char why[WHY_MAX]);
 };
 
-extern const struct driver driver_raw, driver_qcow2, driver_null, driver_fault;
+extern const struct driver driver_raw, driver_qcow2, driver_null, driver_fault,
+    driver_empty;
 
 /* NULL when there is none of that name. */
 const struct driver *driver_find(const char *name);

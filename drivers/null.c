@@ -5,6 +5,9 @@
  * The path is its size in bytes; K, M, G and T multiply by powers of 1024.
  * The benchmark of everything but the storage, and the smallest example of
  * a driver: what is submitted waits in a list for the next reap().
+ *
+ * empty: a drive without a medium, of no size at all.  Nothing but a flush can
+ * be asked of it.  No spec can name it: see struct image_options.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -74,6 +77,23 @@ null_open(const struct image_options *opt, struct image **img,
 	n->img.physical_block_size = 4096;
 	if (opt->discard && !opt->readonly)
 		n->img.discard_granularity = 4096;
+	*img = &n->img;
+	return 0;
+}
+
+static int
+empty_open(const struct image_options *opt, struct image **img,
+    char why[WHY_MAX])
+{
+	struct null_image *n = calloc(1, sizeof(*n));
+
+	if (n == NULL) {
+		why_set(why, "a drive without a medium: out of memory");
+		return -ENOMEM;
+	}
+	n->img.readonly = opt->readonly;
+	n->img.block_size = 512;
+	n->img.physical_block_size = 512;
 	*img = &n->img;
 	return 0;
 }
@@ -152,6 +172,18 @@ null_reap(struct channel *ch)
 const struct driver driver_null = {
 	.name          = "null",
 	.open          = null_open,
+	.close         = null_close,
+	.activate      = null_activate,
+	.deactivate    = null_activate,
+	.channel_open  = null_channel_open,
+	.channel_close = null_channel_close,
+	.submit        = null_submit,
+	.reap          = null_reap,
+};
+
+const struct driver driver_empty = {
+	.name          = "empty",
+	.open          = empty_open,
 	.close         = null_close,
 	.activate      = null_activate,
 	.deactivate    = null_activate,

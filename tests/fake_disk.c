@@ -20,6 +20,7 @@
  *   closedie       die at CLOSE, unless nothing but CLOSE was to be done
  *   redodie        die at OPEN, if it is to bring the image up to date
  *   noresume       refuse to go on with the connection of a predecessor
+ *   openonce       refuse every OPEN but the first, of all disks
  *
  * "At last" is when the file <run dir>/go appears.
  */
@@ -138,6 +139,22 @@ flood(int fd)
 	exit(1);
 }
 
+static bool
+opened_before(void)
+{
+	char path[256];
+	int fd;
+
+	if (!asked("openonce"))
+		return false;
+	snprintf(path, sizeof(path), "%s/once", dir);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return true;
+	close(fd);
+	return false;
+}
+
 static void
 on_open(int fd, const struct message *m)
 {
@@ -159,7 +176,7 @@ on_open(int fd, const struct message *m)
 		say(fd, MSG_OPENED, -ESTALE, "the page is of another ring");
 		return;
 	}
-	if (asked("noopen")) {
+	if (asked("noopen") || opened_before()) {
 		say(fd, MSG_OPENED, -ENOENT, "open a.img: No such file; "
 		    "make it");
 		return;
@@ -233,6 +250,7 @@ on_message(int fd, const struct message *m)
 			wait_for_go();
 		phase = PHASE_OPEN;
 		page->header.redo_used = opened.activate;
+		page->header.connected = 0;
 		say(fd, MSG_DISCONNECTED, 0, "");
 		break;
 	case MSG_CLOSE:
@@ -242,7 +260,7 @@ on_message(int fd, const struct message *m)
 		if (asked("closedie") && opened.resume != RESUME_REDO)
 			raise(SIGKILL);
 		if (page != NULL)
-			page->header.redo_used = 0;
+			page->header.redo_used = page->header.connected = 0;
 		say(fd, MSG_CLOSED, 0, "");
 		exit(0);
 	default:

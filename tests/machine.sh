@@ -165,18 +165,19 @@ xl_prepare() {
 	chmod +x "$dir/bin/ringback"
 }
 
-# xl_nodes N DEVID PARAMS: what libxl writes, in one transaction
+# xl_nodes N DEVID PARAMS [cdrom]: what libxl writes, in one transaction
 xl_nodes() {
 	b=$(be "$1" "$2" vbd) f=$(fe "$1" "$2")
-	l=/libxl/$1/device/vbd/$2
+	l=/libxl/$1/device/vbd/$2 type=${4-disk} mode=w removable=0
+	[ "$type" = disk ] || mode=r removable=1
 	xenstore-write \
 	    "$l/frontend" "$f" "$l/backend" "$b" \
 	    "$f/backend" "$b" "$f/backend-id" 0 "$f/state" 1 \
-	    "$f/virtual-device" "$2" "$f/device-type" disk "$f/trusted" 1 \
+	    "$f/virtual-device" "$2" "$f/device-type" "$type" "$f/trusted" 1 \
 	    "$b/frontend" "$f" "$b/params" "$3" \
 	    "$b/script" "$dir/bin/block-ringback" "$b/frontend-id" "$1" \
-	    "$b/online" 1 "$b/removable" 0 "$b/bootable" 1 "$b/state" 1 \
-	    "$b/dev" xvda "$b/type" phy "$b/mode" w "$b/device-type" disk \
+	    "$b/online" 1 "$b/removable" $removable "$b/bootable" 1 "$b/state" 1 \
+	    "$b/dev" xvda "$b/type" phy "$b/mode" $mode "$b/device-type" "$type" \
 	    "$b/discard-enable" 1 "$b/specification" xen
 }
 

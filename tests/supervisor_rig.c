@@ -483,7 +483,9 @@ xl_attach(struct rig *r, unsigned devid, const char *spec, const char *script)
 	write_in(r, t, be, "dev", "xvda");
 	write_in(r, t, be, "type", "phy");
 	write_in(r, t, be, "mode", r->mode);
-	write_in(r, t, be, "device-type", "disk");
+	write_in(r, t, be, "device-type", r->type != NULL ? r->type : "disk");
+	if (r->direct_safe != NULL)
+		write_in(r, t, be, "direct-io-safe", r->direct_safe);
 	write_in(r, t, be, "discard-enable", "1");
 	write_in(r, t, be, "specification", "xen");
 	assert_true(xs_transaction_end(r->xs, t, false));

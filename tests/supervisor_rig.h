@@ -41,6 +41,8 @@ struct rig {
 	char              log[80];	/* what it has said */
 	const char       *kinds;	/* that it serves */
 	const char       *mode;		/* of xl_attach(): "w" or "r" */
+	const char       *direct_safe;	/* likewise; NULL: no such node */
+	const char       *type;		/* likewise; NULL: "disk" */
 	char              notify[80];	/* systemd's socket */
 	int               notify_fd;
 	pid_t             daemon;

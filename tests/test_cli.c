@@ -296,14 +296,16 @@ test_commands(void **state)
 		  ANSWERS, OK,
 		  "{\"op\": \"attach\", \"domain\": \"web1\", \"vdev\": "
 		  "\"xvdb\", \"spec\": \"raw,poll=off:/srv/b:1.img\", "
-		  "\"readonly\": false, \"wait\": true, \"timeout\": 30}",
+		  "\"readonly\": false, \"cdrom\": false, \"wait\": true, "
+		  "\"timeout\": 30}",
 		  0, "xvdb is connected to web1\n", { NULL } },
 		{ { "attach", "--readonly", "7", "xvdb", "--timeout", "86400",
 		    "raw:/\xc3\xa4", "--no-wait" },
 		  ANSWERS_BYTES, OK,
 		  "{\"op\": \"attach\", \"domain\": \"7\", \"vdev\": "
 		  "\"xvdb\", \"spec\": \"raw:/\xc3\xa4\", "
-		  "\"readonly\": true, \"wait\": false, \"timeout\": 86400}",
+		  "\"readonly\": true, \"cdrom\": false, \"wait\": false, "
+		  "\"timeout\": 86400}",
 		  0, "xvdb is offered to 7\n", { NULL } },
 		{ { "detach", "web1", "xvdb" }, ANSWERS, OK,
 		  "{\"op\": \"detach\", \"domain\": \"web1\", "
@@ -335,6 +337,28 @@ test_commands(void **state)
 		  "no\\u001B[2J\\nsuch\"}\n", { "no?[2J?such\n" } },
 		{ { "detach", "7", "xvdb" }, ANSWERS, "{\"ok\": false}", NULL,
 		  1, "", { "does not say why" } },
+	};
+
+	(void)state;
+	check(calls, COUNT(calls));
+}
+
+static void
+test_drives(void **state)
+{
+	static const struct call calls[] = {
+		{ { "attach", "7", "xvdc", "raw:", "--cdrom" }, ANSWERS, OK,
+		  "{\"op\": \"attach\", \"domain\": \"7\", \"vdev\": "
+		  "\"xvdc\", \"spec\": \"raw:\", \"readonly\": false, "
+		  "\"cdrom\": true, \"wait\": true, \"timeout\": 30}",
+		  0, "xvdc is connected to 7\n", { NULL } },
+		{ { "eject", "web1", "xvdc", "--timeout", "7" }, ANSWERS, OK,
+		  "{\"op\": \"eject\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdc\", \"timeout\": 7}", 0, "", { NULL } },
+		{ { "insert", "web1", "xvdc", "raw:/a.iso" }, ANSWERS, OK,
+		  "{\"op\": \"insert\", \"domain\": \"web1\", "
+		  "\"vdev\": \"xvdc\", \"spec\": \"raw:/a.iso\", "
+		  "\"timeout\": 30}", 0, "", { NULL } },
 	};
 
 	(void)state;
@@ -625,6 +649,10 @@ test_misuse(void **state)
 		  { "resize: 0 is no multiple" } },
 		{ { "resize", "7", "xvdb", "8388608T" }, ANSWERS, OK, NULL, 2,
 		  "", { "8388608T is no multiple" } },
+		{ { "insert", "7", "xvdb" }, ANSWERS, OK, NULL, 2, "",
+		  { "insert: an argument is missing" } },
+		{ { "insert", "7", "xvdb", "raw:/x", "--cdrom" }, ANSWERS, OK,
+		  NULL, 2, "", { "--cdrom", USED " insert" } },
 		{ { "list", "--readonly" }, ANSWERS, OK, NULL, 2, "",
 		  { "--readonly", USED " list" } },
 		{ { "detach", "7", "xvdb", "--no-wait" }, ANSWERS, OK, NULL, 2,
@@ -766,6 +794,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_commands),
 		cmocka_unit_test(test_resize),
+		cmocka_unit_test(test_drives),
 		cmocka_unit_test(test_list),
 		cmocka_unit_test(test_stats),
 		cmocka_unit_test(test_stats_idle),

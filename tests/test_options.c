@@ -348,21 +348,21 @@ test_merge(void **state)
 		if (merged[i].qcow2[0] != '\0')
 			assert_int_equal(defaults_set(&d, "qcow2",
 			    merged[i].qcow2, why), 0);
-		rc = defaults_parse(&d, merged[i].text, full, &spec, why);
+		rc = defaults_parse(&d, false, merged[i].text, full, &spec, why);
 		if (merged[i].full == NULL) {
 			assert_int_equal(rc, -EINVAL);
 			continue;
 		}
 		assert_int_equal(rc, 0);
 		assert_string_equal(full, merged[i].full);
-		assert_true(defaults_fit(full, merged[i].text));
+		assert_true(defaults_fit(false, full, merged[i].text));
 	}
 	/* Who is at fault: the last of them is right without the file. */
 	assert_non_null(strstr(why, "default-options of ringback.conf make it "
 	    "raw,cache=unsafe,io=native"));
 	memset(&d, 0, sizeof(d));
 	assert_int_equal(defaults_set(&d, "", "poll=off", why), 0);
-	assert_int_equal(defaults_parse(&d, "raw,cache=bogus:/a", full, &spec,
+	assert_int_equal(defaults_parse(&d, false, "raw,cache=bogus:/a", full, &spec,
 	    why), -EINVAL);
 	assert_null(strstr(why, "ringback.conf"));
 }
@@ -372,18 +372,18 @@ static void
 test_fit(void **state)
 {
 	(void)state;
-	assert_true(defaults_fit("raw,poll=1,merge=0:/a", "raw,poll=1:/a"));
-	assert_true(defaults_fit("raw:/a", "raw:/a"));
-	assert_false(defaults_fit("raw,poll=1:/b", "raw:/a"));
-	assert_false(defaults_fit("raw,poll=1:/b:/a", "raw:/a"));
-	assert_false(defaults_fit("raw:/b", "raw:/a"));
-	assert_false(defaults_fit("raw,poll=2:/a", "raw,poll=1:/a"));
-	assert_false(defaults_fit("raw:/a", "raw,poll=1:/a"));
-	assert_false(defaults_fit("qcow2:/a", "raw:/a"));
-	assert_false(defaults_fit("raw,frob=1:/a", "raw:/a"));
-	assert_false(defaults_fit("raw,poll=12:/a", "raw,poll=1:/a"));
-	assert_false(defaults_fit("raw", "raw:/a"));
-	assert_false(defaults_fit("", "raw:/a"));
+	assert_true(defaults_fit(false, "raw,poll=1,merge=0:/a", "raw,poll=1:/a"));
+	assert_true(defaults_fit(false, "raw:/a", "raw:/a"));
+	assert_false(defaults_fit(false, "raw,poll=1:/b", "raw:/a"));
+	assert_false(defaults_fit(false, "raw,poll=1:/b:/a", "raw:/a"));
+	assert_false(defaults_fit(false, "raw:/b", "raw:/a"));
+	assert_false(defaults_fit(false, "raw,poll=2:/a", "raw,poll=1:/a"));
+	assert_false(defaults_fit(false, "raw:/a", "raw,poll=1:/a"));
+	assert_false(defaults_fit(false, "qcow2:/a", "raw:/a"));
+	assert_false(defaults_fit(false, "raw,frob=1:/a", "raw:/a"));
+	assert_false(defaults_fit(false, "raw,poll=12:/a", "raw,poll=1:/a"));
+	assert_false(defaults_fit(false, "raw", "raw:/a"));
+	assert_false(defaults_fit(false, "", "raw:/a"));
 }
 
 static void
@@ -400,13 +400,13 @@ test_long(void **state)
 	/* Too many options for any path: refused, and nothing overflows. */
 	for (n = SPEC_MAX - 40; n < SPEC_MAX; n++) {
 		snprintf(text, sizeof(text), "raw,%0*d:/a", (int)n - 7, 1);
-		assert_int_equal(defaults_parse(&d, text, full, &spec, why),
+		assert_int_equal(defaults_parse(&d, false, text, full, &spec, why),
 		    -EINVAL);
 	}
 	/* ... and any path for the options. */
 	snprintf(text, sizeof(text), "raw:/%0*d", SPEC_MAX - 6, 1);
 	assert_int_equal(strlen(text), SPEC_MAX - 1);
-	assert_int_equal(defaults_parse(&d, text, full, &spec, why), -EINVAL);
+	assert_int_equal(defaults_parse(&d, false, text, full, &spec, why), -EINVAL);
 	assert_non_null(strstr(why, "its default-options have more than"));
 }
 

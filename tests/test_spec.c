@@ -494,6 +494,33 @@ test_long_words(void **state)
 	refused(text, format);
 }
 
+/* A drive may be empty; a disk may not. */
+static void
+test_drive(void **state)
+{
+	static const char *const empty[] = {
+		"", "raw:", "qcow2:", "raw,cache=writeback,queues=2:", "null:",
+	};
+	struct disk_spec spec;
+	char why[WHY_MAX];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < COUNT(empty); i++) {
+		assert_int_equal(spec_parse_drive(empty[i], &spec, why), 0);
+		assert_string_equal(spec.path, "");
+		assert_int_equal(spec_parse(empty[i], &spec, why), -EINVAL);
+	}
+	assert_int_equal(spec_parse_drive("raw,queues=2:", &spec, why), 0);
+	assert_int_equal(spec.queues, 2);
+	assert_int_equal(spec_parse_drive("raw:/x", &spec, why), 0);
+	assert_string_equal(spec.path, "/x");
+	assert_int_equal(spec_parse_drive("raw", &spec, why), -EINVAL);
+	assert_int_equal(spec_parse_drive("empty:", &spec, why), -EINVAL);
+	assert_int_equal(spec_parse_drive("raw,quues=2:", &spec, why),
+	    -EINVAL);
+}
+
 int
 main(void)
 {
@@ -503,6 +530,7 @@ main(void)
 		cmocka_unit_test(test_long_path),
 		cmocka_unit_test(test_long_spec),
 		cmocka_unit_test(test_long_words),
+		cmocka_unit_test(test_drive),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

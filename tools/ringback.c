@@ -43,7 +43,8 @@ enum {
 	OPT_HELP     = 1 << 5,
 	OPT_VERSION  = 1 << 6,
 	OPT_ALL      = 1 << 7,
-	OPT_BENCH    = 1 << 8,	/* and those above it: one of bench's */
+	OPT_CDROM    = 1 << 8,
+	OPT_BENCH    = 1 << 9,	/* and those above it: one of bench's */
 	OPT_GLOBAL   = OPT_RUN_DIR | OPT_JSON | OPT_HELP | OPT_VERSION,
 };
 
@@ -59,6 +60,8 @@ struct call {
 
 static int ask_attach(const struct call *c, json_t **question);
 static int ask_detach(const struct call *c, json_t **question);
+static int ask_eject(const struct call *c, json_t **question);
+static int ask_insert(const struct call *c, json_t **question);
 static int ask_list(const struct call *c, json_t **question);
 static int ask_resume(const struct call *c, json_t **question);
 static int ask_resize(const struct call *c, json_t **question);
@@ -87,14 +90,23 @@ static const struct command {
 	int       (*find)(const struct call *c, json_t **answer);	/* or */
 				/* NULL: instead of asking the daemon */
 } commands[] = {
-	{ "attach", 3, 0, OPT_READONLY | OPT_TIMEOUT | OPT_NO_WAIT,
-	  "DOMAIN VDEV SPEC [--readonly] [--timeout S] [--no-wait]",
+	{ "attach", 3, 0,
+	  OPT_READONLY | OPT_CDROM | OPT_TIMEOUT | OPT_NO_WAIT,
+	  "DOMAIN VDEV SPEC [--readonly] [--cdrom] [--timeout S] [--no-wait]",
 	  "give a disk to a running domain, wait until it has connected",
 	  ask_attach, show_attach, NULL },
 	{ "detach", 2, 0, OPT_TIMEOUT | OPT_ALL,
 	  "DOMAIN VDEV | --all [--timeout S]",
 	  "take a disk away again, wait until the domain has let go; or all",
 	  ask_detach, show_nothing, NULL },
+	{ "eject", 2, 0, OPT_TIMEOUT,
+	  "DOMAIN VDEV [--timeout S]",
+	  "take the medium out of a CD-ROM drive",
+	  ask_eject, show_nothing, NULL },
+	{ "insert", 3, 0, OPT_TIMEOUT,
+	  "DOMAIN VDEV SPEC [--timeout S]",
+	  "put a medium, or another one, into a CD-ROM drive",
+	  ask_insert, show_nothing, NULL },
 	{ "resume", 2, 0, 0,
 	  "DOMAIN VDEV",
 	  "issue again what failed and waits (on-error=stop)",
@@ -143,6 +155,7 @@ static const struct command {
 
 static const struct option options[] = {
 	{ "readonly", no_argument,       NULL, OPT_READONLY },
+	{ "cdrom",    no_argument,       NULL, OPT_CDROM },
 	{ "timeout",  required_argument, NULL, OPT_TIMEOUT },
 	{ "all",      no_argument,       NULL, OPT_ALL },
 	{ "no-wait",  no_argument,       NULL, OPT_NO_WAIT },
@@ -183,6 +196,7 @@ usage(FILE *to)
 	    "  --all          every disk, for the shutdown of a host\n"
 	    "  --no-wait      do not wait for the guest\n"
 	    "  --readonly     refuse the guest's writes\n"
+	    "  --cdrom        a CD-ROM drive; it may be empty (SPEC: raw:)\n"
 	    "  --help, --version\n"
 	    "\n"
 	    "A SPEC is format[,option=value...]:path, as in raw:/srv/vm.img\n",
@@ -440,20 +454,42 @@ talk(const struct call *c, const char *question, json_t **answer)
 static int
 ask_attach(const struct call *c, json_t **question)
 {
-	*question = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:i}",
+	*question = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:i}",
 	    "op", "attach", "domain", c->args[0], "vdev", c->args[1],
 	    "spec", c->args[2],
 	    "readonly", (c->given & OPT_READONLY) != 0,
+	    "cdrom", (c->given & OPT_CDROM) != 0,
 	    "wait", (c->given & OPT_NO_WAIT) == 0,
 	    "timeout", c->timeout);
 	return DONE;
 }
 
 static int
+ask_and_wait(const struct call *c, const char *op, json_t **question)
+{
+	*question = json_pack("{s:s, s:s, s:s, s:i}", "op", op,
+	    "domain", c->args[0], "vdev", c->args[1], "timeout", c->timeout);
+	return DONE;
+}
+
+static int
 ask_detach(const struct call *c, json_t **question)
 {
-	*question = json_pack("{s:s, s:s, s:s, s:i}", "op", "detach",
-	    "domain", c->args[0], "vdev", c->args[1], "timeout", c->timeout);
+	return ask_and_wait(c, "detach", question);
+}
+
+static int
+ask_eject(const struct call *c, json_t **question)
+{
+	return ask_and_wait(c, "eject", question);
+}
+
+static int
+ask_insert(const struct call *c, json_t **question)
+{
+	*question = json_pack("{s:s, s:s, s:s, s:s, s:i}", "op", "insert",
+	    "domain", c->args[0], "vdev", c->args[1], "spec", c->args[2],
+	    "timeout", c->timeout);
 	return DONE;
 }
 

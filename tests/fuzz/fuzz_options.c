@@ -30,10 +30,10 @@ complete(const struct defaults *d, const uint8_t *data, size_t size)
 	n = n < sizeof(text) ? n : sizeof(text) - 1;
 	memcpy(text, at, n);
 	text[n] = '\0';
-	if (defaults_parse(d, text, full, &spec, why) < 0)
+	if (defaults_parse(d, false, text, full, &spec, why) < 0)
 		return;
-	if (!defaults_fit(full, text) ||
-	    defaults_parse(d, full, again, &spec, why) < 0 ||
+	if (!defaults_fit(false, full, text) ||
+	    defaults_parse(d, false, full, again, &spec, why) < 0 ||
 	    strcmp(full, again) != 0)
 		abort();
 }

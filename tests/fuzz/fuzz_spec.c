@@ -20,6 +20,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, data, size);
 	text[size] = '\0';
 	memset(why, 0x55, sizeof(why));
+	rc = spec_parse_drive(text, &spec, why);
+	if (rc == 0 && spec.path[0] == '\0') {
+		/* A drive without a medium; as a disk it is refused. */
+		if (spec_parse(text, &spec, why) == 0)
+			abort();
+		free(text);
+		return 0;
+	}
 	rc = spec_parse(text, &spec, why);
 	if (rc < 0) {
 		/* Refused with a line that a person can read. */

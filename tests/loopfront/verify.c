@@ -38,7 +38,8 @@ struct stamp {
 static size_t
 map_size(uint64_t sectors)
 {
-	return sectors * sizeof(struct generations);
+	/* A drive may be empty, a mapping not. */
+	return (sectors > 0 ? sectors : 1) * sizeof(struct generations);
 }
 
 /* Straight from the kernel: only what is touched costs memory. */

@@ -187,7 +187,7 @@ stays_mapped() {
 
 pvh_guest() {
 	guest_make g3 type=pvh script=$SCRIPT \
-	    disk="$(disk xvda /srv/d.img grants=persistent)"
+	    disk="direct-io-safe,$(disk xvda /srv/d.img grants=persistent)"
 	guest_boot g3
 	whole_disk g3 xvda
 	! ours || stays_mapped g3 xvda
