@@ -46,7 +46,7 @@ offers() {
 		rc=1
 	fi
 }
-offers "attach bench check compare detach hotplug info list resume stats" ""
+offers "attach bench check compare detach eject hotplug inflight info insert list resize resume stats top" ""
 offers "detach" de
 offers "12 13 14 7 web1" detach ""
 offers "12 13 14 7 web1" --json --timeout 5 stats ""
@@ -70,7 +70,8 @@ offers "$tmp/disk.img" attach web1 xvdc raw : "$tmp/di"
 offers "--guest-exec" compare --guest
 
 # No option of the help is forgotten, and none made up.
-for c in attach detach resume list stats info check bench hotplug; do
+for c in attach detach eject insert resume resize list stats top inflight info \
+    check bench hotplug; do
 	COMP_WORDS=("$tmp/ringback" $c --)
 	COMP_CWORD=2
 	_ringback

@@ -81,7 +81,7 @@ measured() {
 
 # The first of these two is what the second is measured by.
 notes() {
-	grep 'ring order 4, 256 segments' "$mine/out" &&
+	grep 'ring order 4, 32 segments' "$mine/out" &&
 	    grep '^ringback / limit: median of 2 cells' "$mine/out"
 }
 
