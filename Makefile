@@ -246,16 +246,14 @@ $(O)/test_spec: $(O)/tests/test_spec.o $(O)/blkback/spec.o $(DRIVERS)
 # What a scenario leaves behind (logs, consoles, xenstore of failed checks) comes
 # to $(O)/check-xen; the images to build/xenbed, or to XENBED_CACHE.
 XENBED = tests/xenbed/xenbed
-SCENARIOS = raw qcow2
+SCENARIOS = raw qcow2 passages
+# Two at a time: each waits half of its time for one of its two processors.
+SCENARIO_JOBS = 2
 check-xen: ## boot a real Xen in QEMU and serve a Linux guest
 check-xen: deps-xen $$(PROGRAMS)
 	$(Q)$(XENBED) build
-	$(Q)for s in $(SCENARIOS); do \
-	    $(XENBED) run tests/xenbed/scenarios/$$s.sh --timeout 900 \
-	    --out $(O)/check-xen/$$s --file $(O)/ringbackd:/usr/sbin/ringbackd \
-	    --file $(O)/ringback:/usr/bin/ringback \
-	    --file tools/block-ringback:/etc/xen/scripts/block-ringback || \
-	    exit 1; done
+	$(Q)printf '%s\n' $(SCENARIOS) | xargs -P $(SCENARIO_JOBS) -I SCENARIO \
+	    sh tests/xenbed/one.sh SCENARIO $(O)
 
 # ---- loopxen: Xen's libraries without Xen ------------------------------------
 # The drop-ins go into programs that may be sanitised, but are not themselves.

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # What the scenarios with ringbackd share; sourced after lib.sh.
 BACKEND=${BACKEND:-ringback} BACKENDTYPE=${BACKENDTYPE:-phy}
-DAEMON='' RUN_FILES=''
+DAEMON='' RUN_FILES='' SUM=''
 
 ours() { [ "$BACKEND" = ringback ]; }
 
@@ -33,6 +33,24 @@ first_start() {
 
 disk_pid() { ringback list --json | grep -o '"pid": *[0-9]*' | tr -dc 0-9; }
 has_other_pid() { [ -n "$(disk_pid)" ] && [ "$(disk_pid)" != "$1" ]; }
+
+sum() { sha256sum < "$1" | cut -d' ' -f1; }
+
+# whole_disk NAME VDEV: writes and compares all of it; its checksum in $SUM
+whole_disk() {
+	local out rc
+	out=$(guest "$1" "pattern $2")
+	rc=$?
+	SUM=$(echo "$out" | tail -1)
+	check "$1: all of $2 written, flushed and read back" \
+	    succeeded $rc "$out" && echo "# sha256 $SUM"
+}
+
+# image_holds IMAGE: what the guest wrote last
+image_holds() {
+	check "dom0 finds in $1 what the guest wrote" \
+	    equal "$(sum "$1")" "$SUM"
+}
 
 nothing_left() {
 	check "no backend node is left" wait_for 20 prints_nothing nodes
