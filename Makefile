@@ -127,7 +127,7 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
-SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand control device frontend \
+SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand control device frontend kernel \
              log main process spec supervisor vbd vbd_process vdev xenstore)
 $(O)/ringbackd: LIBS = $(DISK_LIBS) -lxenstore -lsystemd -ljansson
 $(O)/ringbackd: $(SUPERVISOR) $(DISK)
@@ -143,14 +143,15 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 	$(LINK)
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
-CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake
+CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_toolstack \
+               $(O)/ringbackd_fake
 $(O)/ringbackd_fake: LIBS = -lxenstore -lsystemd -ljansson $(DRIVER_LIBS)
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo: LIBS = -lcmocka -ljansson \
-    -lxenstore -pthread
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo: $(O)/test_%: $(O)/tests/test_%.o \
+SUPERVISOR_TESTS = $(patsubst %,$(O)/test_%,supervisor service redo toolstack)
+$(SUPERVISOR_TESTS): LIBS = -lcmocka -ljansson -lxenstore -pthread
+$(SUPERVISOR_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
     $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
     $$(LOOPXEN_GUEST)
 	$(LINK)

@@ -32,6 +32,10 @@ static const char usage[] =
 "                    folder of the image that is attached)\n"
 "  --max-deaths N    close a disk at the Nth death of its process in a minute\n"
 "                    (3; up to 16; 0: never)\n"
+"  --toolstack NAME  whose order of things is expected: xl, where the disk is\n"
+"                    offered before the hotplug script runs; or xenopsd,\n"
+"                    where the script comes first (xl)\n"
+"  --sysfs DIR       where to look for the kernel's backend (/sys)\n"
 "  --verbose         log each step\n"
 "  --version, --help\n"
 "\n"
@@ -39,7 +43,8 @@ static const char usage[] =
 "ringback(8), or by xl through the script block-ringback.\n";
 
 enum { OPT_RUN_DIR = 1, OPT_KINDS, OPT_UID_BASE, OPT_MAX_DEATHS, OPT_VERBOSE,
-    OPT_VERSION, OPT_HELP, OPT_DISK, OPT_BACKING_ROOT };
+    OPT_VERSION, OPT_HELP, OPT_DISK, OPT_BACKING_ROOT, OPT_TOOLSTACK,
+    OPT_SYSFS };
 
 static const struct option options[] = {
 	{ "run-dir",  required_argument, NULL, OPT_RUN_DIR },
@@ -47,6 +52,8 @@ static const struct option options[] = {
 	{ "uid-base", required_argument, NULL, OPT_UID_BASE },
 	{ "max-deaths", required_argument, NULL, OPT_MAX_DEATHS },
 	{ "backing-root", required_argument, NULL, OPT_BACKING_ROOT },
+	{ "toolstack", required_argument, NULL, OPT_TOOLSTACK },
+	{ "sysfs",    required_argument, NULL, OPT_SYSFS },
 	{ "verbose",  no_argument,       NULL, OPT_VERBOSE },
 	{ "version",  no_argument,       NULL, OPT_VERSION },
 	{ "help",     no_argument,       NULL, OPT_HELP },
@@ -129,6 +136,27 @@ add_backing_root(struct options *opt, const char *dir)
 }
 
 static int
+set_toolstack(struct options *opt, const char *name)
+{
+	opt->script_first = strcmp(name, "xenopsd") == 0;
+	if (opt->script_first || strcmp(name, "xl") == 0)
+		return 0;
+	log_error(0, "--toolstack %s: not xl or xenopsd", name);
+	return -EINVAL;
+}
+
+static int
+set_sysfs(struct options *opt, const char *dir)
+{
+	if (*dir != '/') {
+		log_error(0, "--sysfs %s: not an absolute path", dir);
+		return -EINVAL;
+	}
+	opt->sysfs = dir;
+	return 0;
+}
+
+static int
 run_disk(const struct options *opt, const char *id)
 {
 	uint32_t domid, devid;
@@ -159,6 +187,10 @@ set_option(struct options *opt, int o, const char **disk)
 		return set_max_deaths(opt, optarg);
 	case OPT_BACKING_ROOT:
 		return add_backing_root(opt, optarg);
+	case OPT_TOOLSTACK:
+		return set_toolstack(opt, optarg);
+	case OPT_SYSFS:
+		return set_sysfs(opt, optarg);
 	case OPT_VERBOSE:
 		opt->verbose = true;
 		return 0;
@@ -178,7 +210,7 @@ int
 main(int argc, char **argv)
 {
 	struct options opt = { .run_dir = CONTROL_RUN_DIR,
-	    .max_deaths = MAX_DEATHS };
+	    .max_deaths = MAX_DEATHS, .sysfs = "/sys" };
 	const char *disk = NULL;
 	int o, rc, fd;
 

@@ -48,6 +48,8 @@ struct options {
 	uint32_t    uid_base;		/* 0: NO_UID for all */
 	uint32_t    max_deaths;		/* 0: no limit */
 	const char *backing_root[ROOTS_MAX + 1];	/* NULL ends them */
+	bool        script_first;	/* --toolstack xenopsd */
+	const char *sysfs;		/* where it is mounted */
 	bool        verbose;
 };
 
