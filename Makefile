@@ -257,6 +257,10 @@ $(O)/loopxen/gntdev.so: $(O)/loopxen/gntdev.o
 $(O)/loopxen/loopxen-broker: LIBS = -pthread
 $(O)/loopxen/loopxen-broker: $(patsubst %,$(O)/tests/loopxen/%.o,broker events client)
 	$(LINK)
+# A domain whose programs speak to xenstored as that domain.
+$(O)/loopxen-xenbus: LIBS = -lxenstore -pthread
+$(O)/loopxen-xenbus: $(O)/tests/loopxen/xenbus.o $(LOOPXEN_GUEST)
+	$(LINK)
 $(O)/xen/xenstored: | $(WAIT_DEPS)
 	$(call say,GET,$@)sh tests/loopxen/get-xenstored $@
 $(O)/test_loopxen $(O)/test_loopxen_events: LIBS = -lcmocka -lxenstore -lxengnttab \
@@ -292,13 +296,20 @@ $(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy indirect life main \
 	$(LINK)
 TESTS += tests/test_hostile.sh
 CHECK_NEEDS += $(O)/hostile
+# Guests that write rubbish into xenstore.
+$(O)/hostile_store: LIBS = -lxenstore -ljansson -pthread
+$(O)/hostile_store: $(patsubst %,$(O)/tests/hostile/%.o,enemy store view) \
+    $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
+	$(LINK)
+TESTS += tests/test_store.sh
+CHECK_NEEDS += $(O)/hostile_store $(O)/store_tap.so
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 
 # ---- what may go wrong ---------------------------------------------------------
 TESTS += tests/test_faults.sh tests/test_badinput.sh tests/test_4kn.sh
 CHECK_NEEDS += $(O)/fail_calls.so
-$(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
+$(O)/fail_calls.so $(O)/store_tap.so: $(O)/%.so: tests/%.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) $(CFLAGS) -fPIC -shared \
 	    -o $@ $<
@@ -330,7 +341,7 @@ check-threads: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/page_poke
 # ---- the long tests ------------------------------------------------------------
 # The scripts of `check` without its haste, and libFuzzer; each ends by itself.
 SOAK_SECONDS = 600
-SOAK = recovery hostile faults queues qcow2_kills qcow2
+SOAK = recovery hostile store faults queues qcow2_kills qcow2
 soak: ## the long tests: deaths, enemies, faults, fuzzing (100 minutes)
 soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)

@@ -55,6 +55,7 @@ if [ -z "${RUN_ROW:-}" ]; then
 			row="$row $t" ;;
 		*/test_compare.sh | */test_info.sh | */test_qcow2_features.sh)
 			row="$row $t" ;;
+		*/test_store.sh)	row="$row $t" ;;
 		*/test_qcow2*.sh)	set -- "$@" "$t" ;;
 		*/test_qcow2*)		row="$row $t" ;;
 		*)			set -- "$@" "$t" ;;
