@@ -239,8 +239,8 @@ check-xen: deps-xen $$(PROGRAMS)
 LOOPXEN_LIBS = gnttab evtchn call foreignmemory devicemodel
 LOOPXEN = $(LOOPXEN_LIBS:%=$(O)/loopxen/libxen%.so.1) $(O)/loopxen/preload.so \
           $(O)/loopxen/gntdev.so $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
-TESTS += tests/loopxen/test.sh
-CHECK_NEEDS += $(LOOPXEN) $(O)/test_loopxen $(O)/test_loopxen_events $(O)/test_gntdev
+TESTS += tests/loopxen/test.sh tests/test_driver_domain.sh
+CHECK_NEEDS += $(LOOPXEN) $(O)/loopxen-xenbus $(O)/test_loopxen $(O)/test_loopxen_events $(O)/test_gntdev
 LOOPXEN_GUEST = $(patsubst %,$(O)/tests/loopxen/%.o,guest events client)
 $(O)/loopxen/%.o: tests/loopxen/%.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)

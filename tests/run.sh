@@ -55,7 +55,8 @@ if [ -z "${RUN_ROW:-}" ]; then
 			row="$row $t" ;;
 		*/test_compare.sh | */test_info.sh | */test_qcow2_features.sh)
 			row="$row $t" ;;
-		*/test_store.sh)	row="$row $t" ;;
+		*/test_driver_domain.sh | */test_store.sh)
+			row="$row $t" ;;
 		*/test_qcow2*.sh)	set -- "$@" "$t" ;;
 		*/test_qcow2*)		row="$row $t" ;;
 		*)			set -- "$@" "$t" ;;
