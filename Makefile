@@ -129,8 +129,8 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
 SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand config control defaults \
-             device frontend log main media options process spec supervisor vbd \
-             vbd_page vbd_process vbd_resize vdev xenstore)
+             device frontend kernel log main media options process spec supervisor \
+             vbd vbd_page vbd_process vbd_resize vdev xenstore)
 SUPERVISOR_LIBS = -lxenstore -lsystemd -ljansson -linih
 # Where the configuration file is goes into the program.
 $(O)/blkback/options.o $(O)/blkback/main.o: ALL_CPPFLAGS += -DSYSCONFDIR='"$(SYSCONFDIR)"'
@@ -158,16 +158,16 @@ $(O)/test_xenstore: $(O)/tests/test_xenstore.o $(O)/ring/ring.o \
 	$(LINK)
 # The same supervisor with disk processes that do as they are told.
 TESTS += tests/test_supervisor.sh
-CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/ringbackd_fake \
-    $(O)/test_medium
+CHECK_NEEDS += $(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_toolstack \
+               $(O)/test_medium $(O)/ringbackd_fake
 $(O)/ringbackd_fake: LIBS = $(SUPERVISOR_LIBS) $(DRIVER_LIBS)
 $(O)/ringbackd_fake: $(SUPERVISOR) $(O)/tests/fake_disk.o $(O)/ring/ring.o \
     $(O)/blkback/message.o $(O)/blkback/page.o $(DRIVERS)
 	$(LINK)
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_medium: LIBS = -lcmocka -ljansson \
-    -lxenstore -pthread
-$(O)/test_supervisor $(O)/test_service $(O)/test_redo $(O)/test_medium: $(O)/test_%: \
-    $(O)/tests/test_%.o $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
+SUPERVISOR_TESTS = $(patsubst %,$(O)/test_%,supervisor service redo toolstack medium)
+$(SUPERVISOR_TESTS): LIBS = -lcmocka -ljansson -lxenstore -pthread
+$(SUPERVISOR_TESTS): $(O)/test_%: $(O)/tests/test_%.o \
+    $(O)/tests/supervisor_rig.o $(O)/blkback/xenstore.o $(O)/blkback/log.o \
     $$(LOOPXEN_GUEST)
 	$(LINK)
 
@@ -260,8 +260,8 @@ check-xen: deps-xen $$(PROGRAMS)
 LOOPXEN_LIBS = gnttab evtchn call foreignmemory devicemodel
 LOOPXEN = $(LOOPXEN_LIBS:%=$(O)/loopxen/libxen%.so.1) $(O)/loopxen/preload.so \
           $(O)/loopxen/gntdev.so $(O)/loopxen/loopxen-broker $(O)/xen/xenstored
-TESTS += tests/loopxen/test.sh
-CHECK_NEEDS += $(LOOPXEN) $(O)/test_loopxen $(O)/test_loopxen_events $(O)/test_gntdev
+TESTS += tests/loopxen/test.sh tests/test_driver_domain.sh
+CHECK_NEEDS += $(LOOPXEN) $(O)/loopxen-xenbus $(O)/test_loopxen $(O)/test_loopxen_events $(O)/test_gntdev
 LOOPXEN_GUEST = $(patsubst %,$(O)/tests/loopxen/%.o,guest events client)
 $(O)/loopxen/%.o: tests/loopxen/%.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
@@ -277,6 +277,10 @@ $(O)/loopxen/gntdev.so: $(O)/loopxen/gntdev.o
 	$(call say,LD,$@)$(CC) -shared -o $@ $^ -lxengnttab
 $(O)/loopxen/loopxen-broker: LIBS = -pthread
 $(O)/loopxen/loopxen-broker: $(patsubst %,$(O)/tests/loopxen/%.o,broker events client)
+	$(LINK)
+# A domain whose programs speak to xenstored as that domain.
+$(O)/loopxen-xenbus: LIBS = -lxenstore -pthread
+$(O)/loopxen-xenbus: $(O)/tests/loopxen/xenbus.o $(LOOPXEN_GUEST)
 	$(LINK)
 $(O)/xen/xenstored: | $(WAIT_DEPS)
 	$(call say,GET,$@)sh tests/loopxen/get-xenstored $@
@@ -313,13 +317,20 @@ $(O)/hostile: $(patsubst %,$(O)/tests/hostile/%.o,enemy indirect life main \
 	$(LINK)
 TESTS += tests/test_hostile.sh
 CHECK_NEEDS += $(O)/hostile
+# Guests that write rubbish into xenstore.
+$(O)/hostile_store: LIBS = -lxenstore -ljansson -pthread
+$(O)/hostile_store: $(patsubst %,$(O)/tests/hostile/%.o,enemy store view) \
+    $(O)/tests/loopfront/front.o $(O)/blkback/page.o $(LOOPXEN_GUEST)
+	$(LINK)
+TESTS += tests/test_store.sh
+CHECK_NEEDS += $(O)/hostile_store $(O)/store_tap.so
 TESTS += $(O)/test_loopfront tests/test_e2e.sh
 CHECK_NEEDS += $(LOOPXEN) $(O)/loopfront
 
 # ---- what may go wrong ---------------------------------------------------------
 TESTS += tests/test_faults.sh tests/test_badinput.sh tests/test_4kn.sh
 CHECK_NEEDS += $(O)/fail_calls.so
-$(O)/fail_calls.so: tests/fail_calls.c | $(WAIT_DEPS)
+$(O)/fail_calls.so $(O)/store_tap.so: $(O)/%.so: tests/%.c | $(WAIT_DEPS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) $(CFLAGS) -fPIC -shared \
 	    -o $@ $<
@@ -359,7 +370,7 @@ check-threads: deps $$(PROGRAMS) $$(LOOPXEN) $(O)/loopfront $(O)/page_poke
 # ---- the long tests ------------------------------------------------------------
 # The scripts of `check` without its haste, and libFuzzer; each ends by itself.
 SOAK_SECONDS = 600
-SOAK = recovery hostile faults queues qcow2_kills qcow2
+SOAK = recovery hostile store faults queues qcow2_kills qcow2
 soak: ## the long tests: deaths, enemies, faults, fuzzing (100 minutes)
 soak: $(SOAK:%=soak-%) soak-fuzz
 $(SOAK:%=soak-%): soak-%: deps $$(PROGRAMS) $$(CHECK_NEEDS)

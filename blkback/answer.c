@@ -78,7 +78,10 @@ check_add(struct client *c)
 	struct vbd *v = c->v;
 	int rc;
 
-	if (v->now.image == IMAGE_OPEN) {
+	if (v->now.image == IMAGE_OPEN && vbd_contested(v)) {
+		refuse(v, v->error);
+		client_fail(c, "%s: %s", v->name, v->error);
+	} else if (v->now.image == IMAGE_OPEN) {
 		rc = vbd_hotplug_connected(v);
 		if (rc < 0)
 			client_fail(c, "%s: cannot write %s: %s", v->name,

@@ -60,6 +60,19 @@ find_by_name(struct supervisor *sup, const char *name, uint32_t *domid,
 	return -ESRCH;
 }
 
+/*
+ * A driver domain serves the disks that it is given; it may neither see who
+ * runs nor give a guest anything.
+ */
+static bool
+is_unprivileged(struct supervisor *sup)
+{
+	char text[16];
+
+	return sup->own_domid != 0 && xenstore_read(&sup->xs, XBT_NULL,
+	    "/local/domain", "", text, sizeof(text)) == -EACCES;
+}
+
 int
 byhand_find_domain(struct supervisor *sup, const char *domain,
     uint32_t *domid, char why[WHY_MAX])
@@ -79,6 +92,10 @@ byhand_find_domain(struct supervisor *sup, const char *domain,
 		rc = sup->xs.error;
 		snprintf(why, WHY_MAX, "cannot look for domain %.64s in "
 		    "xenstore: %s; try again", domain, strerror(-rc));
+	} else if (rc < 0 && is_unprivileged(sup)) {
+		snprintf(why, WHY_MAX, "domain %u may not see the names of "
+		    "others; give the number of the domain, not %.64s",
+		    sup->own_domid, domain);
 	}
 	return rc;
 }
@@ -134,6 +151,13 @@ byhand_attach(struct supervisor *sup, const char *domain, const char *vdev,
 	if (vdev_parse(vdev, &devid) < 0) {
 		snprintf(why, WHY_MAX, "%.32s is no name of a disk; use xvda, "
 		    "xvdb, hda, sda, d0p1 or a number", vdev);
+		return NULL;
+	}
+	if (is_unprivileged(sup)) {
+		snprintf(why, WHY_MAX, "domain %u may not give other domains "
+		    "disks; have it done in dom0: xl block-attach %.64s "
+		    "vdev=%.32s,backend=%u,script=block-ringback,...",
+		    sup->own_domid, domain, vdev, sup->own_domid);
 		return NULL;
 	}
 	if (defaults_parse(&sup->opt->defaults, cdrom, text, full, &spec, why) <

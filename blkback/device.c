@@ -22,6 +22,9 @@
  * CLOSING, is CLOSED when the frontend is not active, and is offered again when
  * the frontend is Initialising once more; never after the script was refused.
  *
+ * With a toolstack that runs its script first (xenopsd), OFFER waits for it;
+ * refused, Initialising is CLOSED at once.
+ *
  * Whys.  InitWait answers Closed with nothing: it is left over from an earlier
  * boot, and the frontend waits for InitWait.  Closing and Closed are two
  * answers to two states: firmware (OVMF) waits for each by its number.  In
@@ -53,6 +56,13 @@ active(enum xenbus_state s)
 	return s >= S(InitWait) && s <= S(Closing);
 }
 
+/* xl waits for the offer before it says a word; xenopsd does the opposite. */
+static bool
+may_offer(const struct device_levels *l)
+{
+	return !l->go_first || l->go == GO_GIVEN;
+}
+
 static enum device_action
 from_initialising(const struct device_levels *l)
 {
@@ -61,8 +71,10 @@ from_initialising(const struct device_levels *l)
 		return DEV_DISCONNECT;
 	if (!l->online)
 		return DEV_CLOSED;
+	if (l->go_first && l->go == GO_REFUSED)
+		return DEV_CLOSED;
 	/* Nobody to make an offer to; the node may be written after ours. */
-	return l->theirs == S(Unknown) ? DEV_WAIT : DEV_OFFER;
+	return l->theirs == S(Unknown) || !may_offer(l) ? DEV_WAIT : DEV_OFFER;
 }
 
 static enum device_action
@@ -123,7 +135,7 @@ from_closed(const struct device_levels *l)
 		return DEV_DISCONNECT;
 	if (!l->online)
 		return DEV_REMOVE;
-	if (l->go == GO_REFUSED)
+	if (l->go == GO_REFUSED || !may_offer(l))
 		return DEV_WAIT;	/* the toolstack will remove it */
 	if (l->theirs == S(Initialising))
 		return l->spent ? DEV_WAIT : DEV_OFFER;

@@ -30,7 +30,8 @@ enum device_image {
 
 /* The toolstack's hotplug script; by hand there is none: always GIVEN. */
 enum device_go {
-	GO_AWAITED,		/* xl runs it when it reads exactly InitWait */
+	GO_AWAITED,		/* xl runs it when it reads exactly InitWait, */
+				/* xenopsd before it expects InitWait */
 	GO_GIVEN,
 	GO_REFUSED,		/* it was told that the image is unusable */
 	GO_STATES
@@ -58,6 +59,7 @@ struct device_levels {
 	bool              online;	/* the toolstack wants the disk */
 	enum device_image image;
 	enum device_go    go;
+	bool              go_first;	/* not offered before it is GIVEN */
 	enum device_link  link;
 	bool              changed;	/* the frontend's ring is another */
 					/* than the one that is mapped */

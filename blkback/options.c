@@ -30,6 +30,10 @@ static const char usage[] =
 "                    (3; up to 16; 0: never)\n"
 "  --default-options O=V,...\n"
 "                    options of all disks that do not give them\n"
+"  --toolstack NAME  whose order of things is expected: xl, where the disk is\n"
+"                    offered before the hotplug script runs; or xenopsd,\n"
+"                    where the script comes first (xl)\n"
+"  --sysfs DIR       where to look for the kernel's backend (/sys)\n"
 "  --verbose         log each step\n"
 "  --version, --help\n"
 "\n"
@@ -38,15 +42,37 @@ static const char usage[] =
 "SIGHUP has it read its file again.\n";
 
 static int
-set_run_dir(struct options *opt, const char *dir, char why[WHY_MAX])
+set_dir(char to[RUN_DIR_MAX], const char *dir, char why[WHY_MAX])
 {
 	if (*dir != '/' || strlen(dir) >= RUN_DIR_MAX) {
 		why_set(why, "not an absolute path shorter than %u bytes",
 		    RUN_DIR_MAX);
 		return -EINVAL;
 	}
-	snprintf(opt->run_dir, sizeof(opt->run_dir), "%s", dir);
+	snprintf(to, RUN_DIR_MAX, "%s", dir);
 	return 0;
+}
+
+static int
+set_run_dir(struct options *opt, const char *dir, char why[WHY_MAX])
+{
+	return set_dir(opt->run_dir, dir, why);
+}
+
+static int
+set_sysfs(struct options *opt, const char *dir, char why[WHY_MAX])
+{
+	return set_dir(opt->sysfs, dir, why);
+}
+
+static int
+set_toolstack(struct options *opt, const char *name, char why[WHY_MAX])
+{
+	opt->script_first = strcmp(name, "xenopsd") == 0;
+	if (opt->script_first || strcmp(name, "xl") == 0)
+		return 0;
+	why_set(why, "neither xl nor xenopsd");
+	return -EINVAL;
 }
 
 static int
@@ -139,6 +165,8 @@ static const struct row {
 	{ "backing-root",    add_backing_root,    true },
 	{ "default-options", set_default_options, false },
 	{ "verbose",         set_verbose,         false },
+	{ "toolstack",       set_toolstack,       false },
+	{ "sysfs",           set_sysfs,           false },
 };
 
 /* Row i of the table is i; what is no option of the file follows. */
@@ -153,6 +181,8 @@ static const struct option options[] = {
 	{ "backing-root",    required_argument, NULL, ROW_ROOTS },
 	{ "default-options", required_argument, NULL, 5 },
 	{ "verbose",         no_argument,       NULL, ROW_VERBOSE },
+	{ "toolstack",       required_argument, NULL, 7 },
+	{ "sysfs",           required_argument, NULL, 8 },
 	{ "version",         no_argument,       NULL, OPT_VERSION },
 	{ "help",            no_argument,       NULL, OPT_HELP },
 	{ "disk",            required_argument, NULL, OPT_DISK },
@@ -334,6 +364,8 @@ read_line(struct options *opt, int argc, char **argv)
 	opt->max_deaths = MAX_DEATHS;
 	rc = set_run_dir(opt, CONTROL_RUN_DIR, why);
 	if (rc == 0)
+		rc = set_sysfs(opt, "/sys", why);
+	if (rc == 0)
 		rc = set_kinds(opt, "vbd," BY_HAND, why);
 	if (rc == 0)
 		rc = scan_line(opt);
@@ -401,6 +433,8 @@ options_reload(struct options *opt)
 	note(strcmp(new.run_dir, opt->run_dir) != 0, "run-dir");
 	note(memcmp(new.kind, opt->kind, sizeof(new.kind)) != 0, "kinds");
 	note(new.uid_base != opt->uid_base, "uid-base");
+	note(new.script_first != opt->script_first, "toolstack");
+	note(strcmp(new.sysfs, opt->sysfs) != 0, "sysfs");
 	forget_roots(opt);
 	memcpy(opt->backing_root, new.backing_root,
 	    sizeof(opt->backing_root));

@@ -37,6 +37,8 @@ struct options {
 	const char *backing_root[ROOTS_MAX + 1];	/* NULL ends them */
 	struct defaults defaults;	/* default-options */
 	bool        verbose;
+	bool        script_first;	/* toolstack = xenopsd */
+	char        sysfs[RUN_DIR_MAX];	/* where it is mounted */
 	/* The command line alone. */
 	const char *file;		/* --config; NULL: OPTIONS_FILE, */
 					/* which need not be there */

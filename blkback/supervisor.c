@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "blkback/client.h"
+#include "blkback/kernel.h"
 
 #define EVENTS_MAX 256	/* of xenstore, in one go */
 
@@ -460,12 +461,25 @@ start_xenstore(struct supervisor *sup)
 	return rc;
 }
 
+/* Not a reason to end: other kinds are served, and it can be unloaded. */
+static void
+look_for_rival(struct supervisor *sup)
+{
+	char why[WHY_MAX];
+
+	if (supervisor_has_kind(sup, KERNEL_KIND) &&
+	    kernel_backend(sup->opt->sysfs, why))
+		log_error(0, "no disk of kind " KERNEL_KIND " can be attached: "
+		    "%s", why);
+}
+
 static int
 start(struct supervisor *sup)
 {
 	unsigned i;
 	int rc;
 
+	look_for_rival(sup);
 	rc = start_loop(sup);
 	if (rc >= 0)
 		rc = start_xenstore(sup);

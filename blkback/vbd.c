@@ -12,6 +12,7 @@
 #include "blkback/byhand.h"
 #include "blkback/client.h"
 #include "blkback/frontend.h"
+#include "blkback/kernel.h"
 #include "blkback/spec.h"
 #include "blkback/media.h"
 
@@ -464,6 +465,7 @@ read_toolstack(struct vbd *v)
 	v->now.online = !(xenstore_read_u32(xs, XBT_NULL, v->path, "online",
 	    UINT32_MAX, &n) == 0 && n == 0);
 	v->now.go = GO_AWAITED;
+	v->now.go_first = v->sup->opt->script_first;
 	if (v->by_hand)
 		v->now.go = GO_GIVEN;
 	else if (xenstore_read(xs, XBT_NULL, v->path, "hotplug-status", text,
@@ -645,11 +647,24 @@ publish(struct vbd *v)
 	return rc;
 }
 
+bool
+vbd_contested(struct vbd *v)
+{
+	return strcmp(v->kind, KERNEL_KIND) == 0 &&
+	    kernel_backend(v->sup->opt->sysfs, v->error);
+}
+
 static int
 connect_rings(struct vbd *v)
 {
 	char why[WHY_MAX];
 
+	/* udev may have loaded it since we opened the image. */
+	if (vbd_contested(v)) {
+		snprintf(why, sizeof(why), "%s", v->error);
+		vbd_link_failed(v, why);
+		return 0;
+	}
 	if (vbd_read_rings(v, &v->rings, why) == 0)
 		vbd_connect(v);
 	else if (v->sup->xs.error != 0)

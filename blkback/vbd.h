@@ -148,6 +148,12 @@ void vbd_set_error(struct vbd *v, const char *fmt, ...) LOG_PRINTF(2, 3);
 int  vbd_hotplug_connected(struct vbd *v);
 int  vbd_hotplug_error(struct vbd *v, const char *why);
 
+/*
+ * May somebody else be serving it, too?  True, with v->error: the kernel's
+ * backend is there and the disk is of its kind.
+ */
+bool vbd_contested(struct vbd *v);
+
 /* The domain's, from "/vm/<uuid>"; for the page file only. */
 void vbd_read_uuid(struct vbd *v);
 

@@ -365,6 +365,12 @@ vbd_open_image(struct vbd *v)
 		image_failed(v);
 		return;
 	}
+	if (vbd_contested(v)) {
+		v->looked = true;
+		log_guest(&v->limit, "%s: not served: %s", v->name, v->error);
+		image_failed(v);
+		return;
+	}
 	vbd_start_process(v);
 }
 

@@ -67,7 +67,8 @@ rig_start(struct rig *r)
 			_exit(99);
 		setenv("NOTIFY_SOCKET", r->notify, 1);
 		execl(program, "ringbackd", "--run-dir", r->dir, "--kinds",
-		    r->kinds, "--uid-base", "70000", "--verbose", NULL);
+		    r->kinds, "--uid-base", "70000", "--toolstack",
+		    r->toolstack, "--sysfs", r->sysfs, "--verbose", NULL);
 		_exit(98);
 	}
 	UNTIL(answers(r));
@@ -131,6 +132,8 @@ rig_setup(void **state)
 	snprintf(r->log, sizeof(r->log), "%s/log", r->dir);
 	r->kinds = "vbd,ringback";
 	r->mode = "w";
+	r->toolstack = "xl";
+	snprintf(r->sysfs, sizeof(r->sysfs), "%s/sysfs", r->dir);
 	notify_open(r);
 	r->xs = xs_open(0);
 	assert_non_null(r->xs);

@@ -40,6 +40,8 @@ struct rig {
 	char              dir[64];	/* the daemon's run directory */
 	char              log[80];	/* what it has said */
 	const char       *kinds;	/* that it serves */
+	const char       *toolstack;	/* whose order it keeps */
+	char              sysfs[80];	/* a folder that is not there */
 	const char       *mode;		/* of xl_attach(): "w" or "r" */
 	const char       *direct_safe;	/* likewise; NULL: no such node */
 	const char       *type;		/* likewise; NULL: "disk" */

@@ -42,10 +42,10 @@ is_active(enum xenbus_state s)
 static void
 show(const char *what, const struct device_levels *l)
 {
-	print_message("%s: ours %d theirs %d online %d image %d go %d link %d "
-	    "changed %d spent %d exists %d\n", what, l->ours, l->theirs,
-	    l->online, l->image, l->go, l->link, l->changed, l->spent,
-	    l->exists);
+	print_message("%s: ours %d theirs %d online %d image %d go %d first %d "
+	    "link %d changed %d spent %d exists %d\n", what, l->ours,
+	    l->theirs, l->online, l->image, l->go, l->go_first, l->link,
+	    l->changed, l->spent, l->exists);
 }
 
 /* Number 'n' of all combinations; false when there is none of it. */
@@ -56,6 +56,7 @@ combination(unsigned n, struct device_levels *l)
 	l->changed = n % 2, n /= 2;
 	l->spent = n % 2, n /= 2;
 	l->online = n % 2, n /= 2;
+	l->go_first = n % 2, n /= 2;
 	l->ours = n % NR_STATES, n /= NR_STATES;
 	l->theirs = n % NR_STATES, n /= NR_STATES;
 	l->image = n % IMAGE_STATES, n /= IMAGE_STATES;
@@ -102,6 +103,8 @@ harm(const struct device_levels *l, enum device_action a)
 	if (a == DEV_OFFER && l->ours != S(Initialising) &&
 	    l->ours != S(Closed))
 		return "offers what has been offered";
+	if (a == DEV_OFFER && l->go_first && l->go != GO_GIVEN)
+		return "offers before xenopsd's script has run";
 	if (a == DEV_FORGET || a >= DEV_ACTIONS)
 		return "is not for a directory that is there";
 	return NULL;
@@ -123,7 +126,7 @@ test_harmless(void **state)
 		assert_int_equal(device_next(&l), DEV_FORGET);
 	}
 	assert_int_equal(bad, 0);
-	assert_int_equal(n, 8 * NR_STATES * NR_STATES * IMAGE_STATES *
+	assert_int_equal(n, 16 * NR_STATES * NR_STATES * IMAGE_STATES *
 	    GO_STATES * LINK_STATES);
 }
 
@@ -493,6 +496,71 @@ test_xl_reads_initwait(void **state)
 	step(&w, S(Initialised), "4");
 }
 
+/* The other way round; what comes after the offer is the same. */
+static void
+test_xenopsd_runs_its_script_first(void **state)
+{
+	struct world w = fresh();
+
+	(void)state;
+	w.l.go_first = true;
+	w.l.go = GO_AWAITED;
+	step(&w, S(Initialising), "");
+	assert_int_equal(w.l.image, IMAGE_OPEN);	/* the script asks */
+	step(&w, S(Connected), "");			/* firmware */
+	w.l.go = GO_GIVEN;
+	step(&w, S(Initialising), "2");
+	step(&w, S(Initialised), "4");
+	step(&w, S(Closing), "5");
+	step(&w, S(Closed), "6");
+	w.l.go = GO_AWAITED;				/* plugged anew */
+	step(&w, S(Initialising), "");
+	step(&w, S(Initialised), "");
+	w.l.go = GO_GIVEN;
+	step(&w, S(Initialising), "2");
+}
+
+static void
+test_xenopsd_is_refused(void **state)
+{
+	struct world w = fresh();
+
+	(void)state;
+	w.image_works = false;
+	w.l.go_first = true;
+	w.l.go = GO_AWAITED;
+	step(&w, S(Initialising), "");
+	w.l.go = GO_REFUSED;
+	step(&w, S(Initialising), "6");
+	step(&w, S(Initialising), "");
+	w.l.online = false;
+	step(&w, S(Initialising), "");
+	assert_true(w.removed);
+}
+
+/* Until the offer, its order is the only difference there is. */
+static void
+test_order_matters_before_the_offer_only(void **state)
+{
+	struct device_levels l;
+	enum device_action a;
+	unsigned n, differ = 0;
+
+	(void)state;
+	for (n = 0; combination(n, &l); n++) {
+		l.go_first = false;
+		a = device_next(&l);
+		l.go_first = true;
+		if (device_next(&l) == a)
+			continue;
+		differ++;
+		assert_int_not_equal(l.go, GO_GIVEN);
+		if (l.ours != S(Initialising) || l.go != GO_REFUSED)
+			assert_int_equal(a, DEV_OFFER);
+	}
+	assert_true(differ > 0);
+}
+
 static void
 test_initwait_before_the_image(void **state)
 {
@@ -725,6 +793,9 @@ main(void)
 		cmocka_unit_test(test_detach),
 		cmocka_unit_test(test_firmware_then_kernel),
 		cmocka_unit_test(test_xl_reads_initwait),
+		cmocka_unit_test(test_xenopsd_runs_its_script_first),
+		cmocka_unit_test(test_xenopsd_is_refused),
+		cmocka_unit_test(test_order_matters_before_the_offer_only),
 		cmocka_unit_test(test_initwait_before_the_image),
 		cmocka_unit_test(test_image_fails),
 		cmocka_unit_test(test_leftover_closed),

@@ -308,6 +308,9 @@ test_command_line(void **state)
 	assert_int_equal(run(r, R4 R4 R4 R4 " --version"), 0);
 	assert_int_equal(run(r, R4 R4 R4 R4 ROOT " --version"), 2);
 	assert_true(rig_log_has(r, "one too many"));
+	assert_int_equal(run(r, "--toolstack libvirt"), 2);
+	assert_true(rig_log_has(r, "neither xl nor xenopsd"));
+	assert_int_equal(run(r, "--sysfs sys"), 2);
 	assert_int_equal(run(r, "--disk 7"), 2);
 	assert_int_equal(run(r, "--disk 7-x"), 2);
 	assert_int_equal(run(r, "surplus"), 2);

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# test_supervisor: run test_supervisor.c, test_service.c, test_redo.c and
-# test_medium.c, each on a loopxen of its own, and see what happens when
-# xenstored dies.
+# test_supervisor: run test_supervisor.c, test_service.c, test_redo.c,
+# test_medium.c and test_toolstack.c, each on a loopxen of its own, and see what
+# happens when xenstored dies.
 O=${O:-build}
 if [ "$(id -u)" -ne 0 ]; then
 	echo "skip the supervisor's tests: they need root"
@@ -22,6 +22,7 @@ on_loopxen "$O/test_supervisor" || status=1
 on_loopxen "$O/test_service" || status=1
 on_loopxen "$O/test_redo" || status=1
 on_loopxen "$O/test_medium" || status=1
+on_loopxen "$O/test_toolstack" || status=1
 
 # The next question shows it; the daemon ends, so that it can be started again.
 # shellcheck disable=SC2016 # the inner shell is to expand it

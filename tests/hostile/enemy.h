@@ -145,6 +145,20 @@ void	enemy_push(struct enemy *);
 /* Until everything asked for is answered, each once, each as it must be. */
 int	enemy_collect(struct enemy *);
 
+/* ---- the guest beside --------------------------------------------------- */
+
+/* Sees to it that its requests are answered all the time. */
+struct watcher {
+	pthread_t	 thread;
+	atomic_bool	 stop;
+	uint64_t	 stall_ms;	/* longest time without an answer */
+	uint64_t	 answered;
+	bool		 failed;
+};
+
+int	watcher_start(struct watcher *);
+int	watcher_stop(struct watcher *);	/* -1: they were not */
+
 /* ---- dom0's view -------------------------------------------------------- */
 
 pid_t	enemy_process(struct enemy *);	/* the disk's, or 0 */

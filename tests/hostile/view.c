@@ -14,6 +14,62 @@
 #include "tests/hostile/enemy.h"
 
 #define RSS_SLACK_KIB	1024
+#ifdef RINGBACK_SANITIZED
+#define STALL_MAX_MS	5000u
+#else
+#define STALL_MAX_MS	1500u		/* on a machine that does much else */
+#endif
+
+/* ---- the guest beside --------------------------------------------------- */
+
+static void *
+watcher_main(void *arg)
+{
+	struct watcher		*w = arg;
+	const struct page	*page;
+	struct page_shape	 shape;
+	uint64_t		 last = 0, n, at = now_ms(), now;
+
+	if (page_open(world.other_page, &page, &shape) < 0) {
+		w->failed = true;
+		return NULL;
+	}
+	while (!atomic_load(&w->stop)) {
+		n = *(volatile const uint64_t *)
+		    &page->queue[0].stats.reqs_answered;
+		now = now_ms();
+		if (now - at > w->stall_ms)
+			w->stall_ms = now - at;
+		if (n != last) {
+			w->answered += n - last;
+			last = n;
+			at = now;
+		}
+		sleep_ms(5);
+	}
+	page_close(page, &shape);
+	return NULL;
+}
+
+int
+watcher_start(struct watcher *w)
+{
+	memset(w, 0, sizeof(*w));
+	return pthread_create(&w->thread, NULL, watcher_main, w) == 0 ? 0 : -1;
+}
+
+int
+watcher_stop(struct watcher *w)
+{
+	atomic_store(&w->stop, true);
+	pthread_join(w->thread, NULL);
+	if (!w->failed && w->answered > 0 && w->stall_ms <= STALL_MAX_MS)
+		return 0;
+	return fail("the other guest got %lu answers, none for %lu ms",
+	    (unsigned long)w->answered, (unsigned long)w->stall_ms);
+}
+
+/* ---- the daemon and its disks ------------------------------------------- */
 
 int
 ringback(const char *words)

@@ -178,6 +178,13 @@ loopguest_release(struct loopguest *g, struct xs_handle *xs)
 	return 0;
 }
 
+void *
+loopguest_xenstore(const struct loopguest *g, struct loopguest_port **pp)
+{
+	*pp = g->xenstore;
+	return lx_domain_page(g->dom, g->npages);
+}
+
 /* ---- grants ----------------------------------------------------------- */
 
 /* ngrants counts what the caller made, not xenstored's. */

@@ -61,6 +61,12 @@ void	*loopguest_page(const struct loopguest *, unsigned page);
 int	loopguest_introduce(struct loopguest *, struct xs_handle *);
 int	loopguest_release(struct loopguest *, struct xs_handle *);
 
+/*
+ * Of an introduced domain: the page that it shares with xenstored (xs_wire.h's
+ * struct xenstore_domain_interface), and its port.
+ */
+void	*loopguest_xenstore(const struct loopguest *, struct loopguest_port **);
+
 /* The domain has shut down (0 poweroff, 1 reboot, 3 crash) but still exists. */
 int	loopguest_shutdown(struct loopguest *, unsigned reason);
 

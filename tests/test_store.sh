@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# test_store: guests that write rubbish into xenstore as fast as they can, and
+# one beside them that must not feel it.  tests/hostile/store.c has them, and
+# says what must hold.
+#
+#   SEED=N              what they do (from the time)
+#   SECONDS_LONG=N      for how long (4; with SOAK=1: 60)
+set -u
+. tests/machine.sh
+
+# Without --verbose: what is written then is what a guest can make it write.
+daemon_start() {
+	LD_PRELOAD="$O/store_tap.so" STORE_TAP="$dir/states" \
+	    ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0" \
+	    "$O/ringbackd" --run-dir "$dir/run" >>"$dir/ringbackd.log" 2>&1 &
+	daemon=$!
+	wait_until 10 rb list && return
+	tail -5 "$dir/ringbackd.log" >&2
+	return 1
+}
+
+# Verified I/O until the file $dir/enough appears.
+beside() {
+	while [ ! -e "$dir/enough" ]; do
+		guest 7 io xvda --rw randrw --bs 16k --depth 4 --time 2 \
+		    --verify || return
+	done
+}
+
+store() {
+	"$O/hostile_store" --seed "${SEED:-$(date +%s)}" \
+	    --seconds "${SECONDS_LONG:-$([ -z "${SOAK-}" ] && echo 4 || echo 60)}" \
+	    --tap "$dir/states" --run-dir "$dir/run" \
+	    --ringback "$O/ringback" --image "$dir/hostile.img" \
+	    --log "$dir/ringbackd.log" --daemon "$daemon" --other guest-7 \
+	    --other-page "$dir/run/7-51712.page" >"$dir/store" 2>&1 &
+	wait $!
+	rc=$?
+	cat "$dir/store"
+	n=$(grep -c '^ok ' "$dir/store")
+	passed=$((passed + n))
+	n=$(grep -c '^FAIL ' "$dir/store")
+	failed=$((failed + n))
+	[ "$rc" -eq 0 ] || [ "$n" -gt 0 ] || bad "store" "exit status $rc"
+}
+
+machine_start
+for i in 0 1 2; do
+	truncate -s 4M "$dir/hostile.img.$i"
+done
+truncate -s 32m "$dir/good.img"
+guest_start 7 || exit 1
+check "attach the disk of the guest beside" \
+    rb attach guest-7 xvda "raw:$dir/good.img"
+guest 7 io xvda --rw randrw --bs 16k --ios 10 --verify --zeroed >/dev/null
+beside >"$dir/beside" 2>&1 &
+beside=$!
+store
+touch "$dir/enough"
+if wait $beside && ! grep -q '^loopfront:' "$dir/beside"; then
+	ok "the guest beside has verified all that it read"
+else
+	bad "the guest beside" "$(cat "$dir/beside")"
+fi
+check "detach its disk" rb detach guest-7 xvda
+check "nothing is left" sh -c \
+    "! find '$dir/run' -mindepth 1 ! -name control ! -name lock | grep ."
+check "ringbackd is the same" kill -0 "$daemon"
+if grep -E 'anitizer|runtime error|ended by signal|died' \
+    "$dir/ringbackd.log" >"$dir/bad"; then
+	bad "a disk process died" "$(cat "$dir/bad")"
+else
+	ok "no disk process died"
+fi
+[ "$failed" -eq 0 ] || { say "the log:"; tail -60 "$dir/ringbackd.log"; }
+check "the guest beside ends" guest 7 quit
+summary
