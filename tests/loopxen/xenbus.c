@@ -135,17 +135,16 @@ answers(void)
 static void
 client_end(int i)
 {
-	struct {
-		struct xsd_sockmsg	head;
-		char			nothing;
-	} reset = { .head = { .type = XS_RESET_WATCHES, .req_id = RESET_ID,
-		    .len = 1 } };
+	const struct xsd_sockmsg	head = { .type = XS_RESET_WATCHES,
+					    .req_id = RESET_ID, .len = 1 };
+	char				reset[sizeof(head) + 1] = { 0 };
 
 	if (clients[i] == active) {
 		active = -1;
 		resetting = true;
 		/* Every request has been taken: it was answered. */
-		req_put((char *)&reset, sizeof(reset.head) + 1);
+		memcpy(reset, &head, sizeof(head));
+		req_put(reset, sizeof(reset));
 	}
 	close(clients[i]);
 	clients[i] = clients[--nr_clients];
@@ -193,9 +192,10 @@ serve(int listener)
 		p[0] = (struct pollfd){ listener, POLLIN, 0 };
 		p[1] = (struct pollfd){ loopguest_port_fd(port), POLLIN, 0 };
 		n = nr_clients;
+		if (req_room() == 0 || resetting)
+			n = 0;
 		for (i = 0; i < n; i++)
-			p[2 + i] = (struct pollfd){ clients[i], req_room() > 0 &&
-			    !resetting ? POLLIN : 0, 0 };
+			p[2 + i] = (struct pollfd){ clients[i], POLLIN, 0 };
 		if (poll(p, (nfds_t)n + 2, -1) == -1) {
 			if (errno == EINTR)
 				continue;
