@@ -128,7 +128,7 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
 SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand control device frontend \
-             log main process spec supervisor vbd vbd_process vdev xenstore)
+             log main process rival spec supervisor vbd vbd_process vdev xenstore)
 $(O)/ringbackd: LIBS = $(DISK_LIBS) -lxenstore -lsystemd -ljansson
 $(O)/ringbackd: $(SUPERVISOR) $(DISK)
 	$(LINK)

@@ -16,17 +16,20 @@
 #include "blkback/disk.h"
 #include "blkback/log.h"
 #include "blkback/process.h"
+#include "blkback/rival.h"
 #include "blkback/supervisor.h"
 
 #define DONE   0
 #define FAILED 1
 #define WRONG  2
 
+#define KINDS "vbd," TAP "," BY_HAND	/* when no others are asked for */
+
 static const char usage[] =
 "ringbackd: serve virtual disks to Xen guests\n"
 "\n"
 "  --run-dir DIR     sockets and page files (" CONTROL_RUN_DIR ")\n"
-"  --kinds K,...     kinds of backend to serve (vbd," BY_HAND ")\n"
+"  --kinds K,...     kinds of backend to serve (" KINDS ")\n"
 "  --uid-base N      disk processes run as uid N, N+1, ... (all as 65534)\n"
 "  --backing-root D  below D backing files may lie; may be repeated (the\n"
 "                    folder of the image that is attached)\n"
@@ -82,7 +85,7 @@ set_kinds(struct options *opt, const char *list)
 	}
 	if (*list != '\0' || opt->nr_kinds == 0) {
 		log_error(0, "--kinds: not a list of at most %u names of at "
-		    "most %u letters, like vbd," BY_HAND, KINDS_MAX,
+		    "most %u letters, like " KINDS, KINDS_MAX,
 		    KIND_MAX - 1);
 		return -EINVAL;
 	}
@@ -192,7 +195,7 @@ main(int argc, char **argv)
 	umask(077);
 	log_name("ringbackd");
 
-	if (set_kinds(&opt, "vbd," BY_HAND) < 0)
+	if (set_kinds(&opt, KINDS) < 0)
 		return FAILED;
 	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		rc = set_option(&opt, o, &disk);

@@ -12,10 +12,12 @@
 #include "blkback/byhand.h"
 #include "blkback/client.h"
 #include "blkback/frontend.h"
+#include "blkback/rival.h"
 #include "blkback/spec.h"
 #include "blkback/vbd.h"
 
-#define SCRIPT   "block-ringback"	/* whose disks of kind vbd are ours */
+#define SCRIPT   "block-ringback"	/* whose disks are ours */
+#define TAP_RAW  "aio:"		/* what libxl writes before a raw target */
 #define RETRY_US 100000u
 #define CDROM    1u			/* VDISK_CDROM of blkif.h */
 #define READONLY 4u			/* VDISK_READONLY */
@@ -265,6 +267,37 @@ vbd_set_offer(struct vbd *v, const struct disk_spec *spec)
 	v->readonly |= spec->readonly;
 }
 
+/*
+ * The disk spec, from what libxl makes of a target: of kind vbd it is the
+ * target alone, of TAP the format that it was told stands before it.
+ */
+static int
+read_spec(struct vbd *v)
+{
+	size_t n = strcmp(v->kind, TAP) == 0 ? strlen(TAP_RAW) : 0;
+	char params[SPEC_MAX + sizeof(TAP_RAW) - 1];
+	int rc;
+
+	v->bad_spec[0] = '\0';
+	rc = read_node(v, "params", params, SPEC_MAX + n);
+	if (rc < 0 && rc != -E2BIG)
+		return rc;
+	if (rc == -E2BIG) {
+		params[0] = '\0';
+		n = 0;
+		snprintf(v->bad_spec, sizeof(v->bad_spec), "the disk spec is "
+		    "longer than %u bytes", (unsigned)SPEC_MAX - 1);
+	} else if (strncmp(params, TAP_RAW, n) != 0) {
+		n = 0;
+		snprintf(v->bad_spec, sizeof(v->bad_spec), "the toolstack was "
+		    "told another format than raw; say format=raw, and the "
+		    "true one in target=FORMAT:PATH");
+	}
+	memcpy(v->spec, params + n, strnlen(params + n, SPEC_MAX - 1) + 1);
+	v->spec[SPEC_MAX - 1] = '\0';
+	return 0;
+}
+
 /* Everything that the toolstack says of the disk. */
 static int
 configure(struct vbd *v)
@@ -286,25 +319,34 @@ configure(struct vbd *v)
 	v->cdrom = xenstore_read(&v->sup->xs, XBT_NULL, v->path, "device-type",
 	    text, sizeof(text)) == 0 && strcmp(text, "cdrom") == 0;
 
-	v->bad_spec[0] = '\0';
 	v->offer = (struct frontend_offer){ RING_MAX_ORDER, 1, false };
 	v->segments = SPEC_SEGMENTS_MIN;
-	rc = read_node(v, "params", v->spec, sizeof(v->spec));
-	if (rc == -E2BIG) {
-		v->spec[0] = '\0';
-		snprintf(v->bad_spec, sizeof(v->bad_spec), "the disk spec is "
-		    "longer than %u bytes", (unsigned)SPEC_MAX - 1);
-		return 0;
-	}
+	rc = read_spec(v);
 	if (rc < 0)
 		return rc;
 	/* A bad one is offered all the same: xl asks in InitWait. */
-	if (spec_parse(v->spec, &spec, v->bad_spec) == 0) {
+	if (v->bad_spec[0] == '\0' &&
+	    spec_parse(v->spec, &spec, v->bad_spec) == 0) {
 		v->bad_spec[0] = '\0';
 		vbd_set_offer(v, &spec);
 	}
 	vbd_read_uuid(v);
 	return 0;
+}
+
+/* Of a disk that is new; nothing can be done about it here. */
+static void
+look_for_rival(struct vbd *v)
+{
+	pid_t pid = 0;
+
+	if (!v->by_hand && v->now.ours == XenbusStateInitialising)
+		pid = rival_tapback(v->kind);
+	if (pid > 0)
+		log_guest(&v->limit, "%s: tapback (process %d) serves "
+		    "backend/%s too, and may take this disk or remove its "
+		    "nodes; stop it, or have ringbackd serve other kinds "
+		    "(--kinds)", v->name, (int)pid, v->kind);
 }
 
 static int
@@ -318,6 +360,7 @@ claim(struct vbd *v)
 	if (rc == 0) {
 		v->claimed = true;
 		log_info("%s: found, %s", v->name, v->spec);
+		look_for_rival(v);
 	} else if (rc != -ENODEV && rc != -ENOENT) {
 		log_guest(&v->limit, "%s: ignored: %s", v->name, v->error);
 	}

@@ -41,6 +41,7 @@ struct rig {
 	char              log[80];	/* what it has said */
 	const char       *kinds;	/* that it serves */
 	const char       *mode;		/* of xl_attach(): "w" or "r" */
+	const char       *xl_kind;	/* where xl puts its disks: "vbd" */
 	char              notify[80];	/* systemd's socket */
 	int               notify_fd;
 	pid_t             daemon;
