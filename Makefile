@@ -129,8 +129,8 @@ $(O)/test_worker: $(O)/tests/test_worker.o $(O)/blkback/log.o $(O)/blkback/spec.
 # ---- the supervisor ---------------------------------------------------------
 PROGRAMS += $(O)/ringbackd
 SUPERVISOR = $(patsubst %,$(O)/blkback/%.o,answer byhand config control defaults \
-             device frontend kernel log main media options process spec supervisor \
-             vbd vbd_page vbd_process vbd_resize vdev xenstore)
+             device frontend kernel log main media options process rival spec \
+             supervisor vbd vbd_page vbd_process vbd_resize vdev xenstore)
 SUPERVISOR_LIBS = -lxenstore -lsystemd -ljansson -linih
 # Where the configuration file is goes into the program.
 $(O)/blkback/options.o $(O)/blkback/main.o: ALL_CPPFLAGS += -DSYSCONFDIR='"$(SYSCONFDIR)"'

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "blkback/media.h"
+#include "blkback/rival.h"
 #include "blkback/spec.h"
 
 static uint64_t
@@ -112,9 +113,12 @@ media_abort(struct vbd *v)
 static int
 write_params(struct vbd *v, const char *text)
 {
+	char params[sizeof(TAP_RAW) + SPEC_MAX];
 	struct xenstore_update u = { 0 };
 
-	xenstore_add(&u, "params", text);
+	snprintf(params, sizeof(params), "%s%s", strcmp(v->kind, TAP) == 0 ?
+	    TAP_RAW : "", text);
+	xenstore_add(&u, "params", params);
 	return xenstore_update(&v->sup->xs, v->path, XENSTORE_ANY, &u);
 }
 

@@ -12,8 +12,10 @@
 #include "blkback/control.h"
 #include "blkback/log.h"
 #include "blkback/options.h"
+#include "blkback/rival.h"
 #include "blkback/xenstore.h"
 
+#define KINDS    "vbd," TAP "," BY_HAND	/* when no others are asked for */
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static const char usage[] =
@@ -22,7 +24,7 @@ static const char usage[] =
 "  --config FILE     what else is said there (" OPTIONS_FILE ")\n"
 "  --check-config    say whether that and the command line are right; no more\n"
 "  --run-dir DIR     sockets and page files (" CONTROL_RUN_DIR ")\n"
-"  --kinds K,...     kinds of backend to serve (vbd," BY_HAND ")\n"
+"  --kinds K,...     kinds of backend to serve (" KINDS ")\n"
 "  --uid-base N      disk processes run as uid N, N+1, ... (all as 65534)\n"
 "  --backing-root D  below D backing files may lie; may be repeated (the\n"
 "                    folder of the image that is attached)\n"
@@ -92,7 +94,7 @@ set_kinds(struct options *opt, const char *list, char why[WHY_MAX])
 	}
 	if (*list != '\0' || opt->nr_kinds == 0) {
 		why_set(why, "not a list of at most %u names of at most %u "
-		    "letters, like vbd," BY_HAND, KINDS_MAX, KIND_MAX - 1);
+		    "letters, like " KINDS, KINDS_MAX, KIND_MAX - 1);
 		return -EINVAL;
 	}
 	return 0;
@@ -366,7 +368,7 @@ read_line(struct options *opt, int argc, char **argv)
 	if (rc == 0)
 		rc = set_sysfs(opt, "/sys", why);
 	if (rc == 0)
-		rc = set_kinds(opt, "vbd," BY_HAND, why);
+		rc = set_kinds(opt, KINDS, why);
 	if (rc == 0)
 		rc = scan_line(opt);
 	return rc == 0 ? apply_line(opt) : rc;

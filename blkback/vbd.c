@@ -13,10 +13,11 @@
 #include "blkback/client.h"
 #include "blkback/frontend.h"
 #include "blkback/kernel.h"
+#include "blkback/rival.h"
 #include "blkback/spec.h"
 #include "blkback/media.h"
 
-#define SCRIPT   "block-ringback"	/* whose disks of kind vbd are ours */
+#define SCRIPT   "block-ringback"	/* whose disks are ours */
 #define RETRY_US 100000u
 #define CDROM    1u			/* VDISK_CDROM of blkif.h */
 #define REMOVABLE 2u			/* VDISK_REMOVABLE */
@@ -306,6 +307,37 @@ vbd_take_full(struct vbd *v, const char *full)
 	return true;
 }
 
+/*
+ * The disk spec, from what libxl makes of a target: of kind vbd it is the
+ * target alone, of TAP the format that it was told stands before it.
+ */
+static int
+read_spec(struct vbd *v)
+{
+	size_t n = strcmp(v->kind, TAP) == 0 ? strlen(TAP_RAW) : 0;
+	char params[SPEC_MAX + sizeof(TAP_RAW) - 1];
+	int rc;
+
+	v->bad_spec[0] = '\0';
+	rc = read_node(v, "params", params, SPEC_MAX + n);
+	if (rc < 0 && rc != -E2BIG)
+		return rc;
+	if (rc == -E2BIG) {
+		params[0] = '\0';
+		n = 0;
+		snprintf(v->bad_spec, sizeof(v->bad_spec), "the disk spec is "
+		    "longer than %u bytes", (unsigned)SPEC_MAX - 1);
+	} else if (strncmp(params, TAP_RAW, n) != 0) {
+		n = 0;
+		snprintf(v->bad_spec, sizeof(v->bad_spec), "the toolstack was "
+		    "told another format than raw; say format=raw, and the "
+		    "true one in target=FORMAT:PATH");
+	}
+	memcpy(v->spec, params + n, strnlen(params + n, SPEC_MAX - 1) + 1);
+	v->spec[SPEC_MAX - 1] = '\0';
+	return 0;
+}
+
 /* Everything that the toolstack says of the disk. */
 static int
 configure(struct vbd *v)
@@ -330,24 +362,33 @@ configure(struct vbd *v)
 	    "direct-io-safe", text, sizeof(text)) == 0 &&
 	    strcmp(text, "1") == 0;
 
-	v->bad_spec[0] = v->full[0] = '\0';
+	v->full[0] = '\0';
 	v->overridden = false;
 	v->offer = (struct frontend_offer){ RING_MAX_ORDER, 1, false };
 	v->segments = SPEC_SEGMENTS_MIN;
-	rc = read_node(v, "params", v->spec, sizeof(v->spec));
-	if (rc == -E2BIG) {
-		v->spec[0] = '\0';
-		snprintf(v->bad_spec, sizeof(v->bad_spec), "the disk spec is "
-		    "longer than %u bytes", (unsigned)SPEC_MAX - 1);
-		return 0;
-	}
+	rc = read_spec(v);
 	if (rc < 0)
 		return rc;
 	/* A bad one is offered all the same: xl asks in InitWait. */
-	if (vbd_take_spec(v, v->bad_spec) == 0)
+	if (v->bad_spec[0] == '\0' && vbd_take_spec(v, v->bad_spec) == 0)
 		v->bad_spec[0] = '\0';
 	vbd_read_uuid(v);
 	return 0;
+}
+
+/* Of a disk that is new; nothing can be done about it here. */
+static void
+look_for_rival(struct vbd *v)
+{
+	pid_t pid = 0;
+
+	if (!v->by_hand && v->now.ours == XenbusStateInitialising)
+		pid = rival_tapback(v->kind);
+	if (pid > 0)
+		log_guest(&v->limit, "%s: tapback (process %d) serves "
+		    "backend/%s too, and may take this disk or remove its "
+		    "nodes; stop it, or have ringbackd serve other kinds "
+		    "(--kinds)", v->name, (int)pid, v->kind);
 }
 
 static int
@@ -366,6 +407,7 @@ claim(struct vbd *v)
 			    "copied: with direct I/O it needs direct-io-safe "
 			    "in the disk's configuration", v->name);
 		media_find(v);
+		look_for_rival(v);
 	} else if (rc != -ENODEV && rc != -ENOENT) {
 		log_guest(&v->limit, "%s: ignored: %s", v->name, v->error);
 	}

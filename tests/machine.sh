@@ -18,7 +18,8 @@
 #                           $spinners, keeps it from halting; the machine's end
 #                           ends them too
 #   xl_attach N DEVID SPEC  what xl does for a disk, the script included, which
-#   xl_detach N DEVID       has to be made by xl_prepare first
+#   xl_detach N DEVID       has to be made by xl_prepare first; with XL_KIND=vbd3
+#                           as xl 4.20 does for backendtype=tap
 #
 #   ok NAME, bad NAME TEXT  count and tell the outcome of a check
 #   check NAME CMD ...      CMD must succeed; its output is told when it fails
@@ -32,6 +33,7 @@ case $O in
 *)	O=$PWD/$O ;;
 esac
 passed=0 failed=0 dir='' daemon='' spinners='' daemon_options=--verbose
+XL_KIND=vbd
 
 say() {
 	printf '%s\n' "$*"
@@ -167,24 +169,28 @@ xl_prepare() {
 
 # xl_nodes N DEVID PARAMS [cdrom]: what libxl writes, in one transaction
 xl_nodes() {
-	b=$(be "$1" "$2" vbd) f=$(fe "$1" "$2")
+	b=$(be "$1" "$2" "$XL_KIND") f=$(fe "$1" "$2")
 	l=/libxl/$1/device/vbd/$2 type=${4-disk} mode=w removable=0
 	[ "$type" = disk ] || mode=r removable=1
+	case $XL_KIND in
+	vbd)	backend=phy params=$3 ;;
+	*)	backend=$XL_KIND params=aio:$3 ;;
+	esac
 	xenstore-write \
 	    "$l/frontend" "$f" "$l/backend" "$b" \
 	    "$f/backend" "$b" "$f/backend-id" 0 "$f/state" 1 \
 	    "$f/virtual-device" "$2" "$f/device-type" "$type" "$f/trusted" 1 \
-	    "$b/frontend" "$f" "$b/params" "$3" \
+	    "$b/frontend" "$f" "$b/params" "$params" \
 	    "$b/script" "$dir/bin/block-ringback" "$b/frontend-id" "$1" \
 	    "$b/online" 1 "$b/removable" $removable "$b/bootable" 1 "$b/state" 1 \
-	    "$b/dev" xvda "$b/type" phy "$b/mode" $mode "$b/device-type" "$type" \
+	    "$b/dev" xvda "$b/type" "$backend" "$b/mode" $mode "$b/device-type" "$type" \
 	    "$b/discard-enable" 1 "$b/specification" xen
 }
 
 # xl_script add|remove N DEVID
 xl_script() {
-	env -i PATH=/usr/bin:/bin XENBUS_TYPE=vbd \
-	    XENBUS_PATH="backend/vbd/$2/$3" XENBUS_BASE_PATH=backend \
+	env -i PATH=/usr/bin:/bin XENBUS_TYPE="$XL_KIND" \
+	    XENBUS_PATH="backend/$XL_KIND/$2/$3" XENBUS_BASE_PATH=backend \
 	    script="$dir/bin/block-ringback" \
 	    sh "$dir/bin/block-ringback" "$1"
 }
@@ -194,23 +200,23 @@ state_is() {
 }
 
 xl_remove() {
-	xenstore-rm "$(be "$1" "$2" vbd)" "$(fe "$1" "$2")" \
+	xenstore-rm "$(be "$1" "$2" "$XL_KIND")" "$(fe "$1" "$2")" \
 	    "/libxl/$1/device/vbd/$2"
 }
 
 xl_attach() {
 	xl_nodes "$1" "$2" "$3"
-	wait_until 10 state_is "$(be "$1" "$2" vbd)" 2 || {
-		xenstore-ls "$(be "$1" "$2" vbd)"
+	wait_until 10 state_is "$(be "$1" "$2" "$XL_KIND")" 2 || {
+		xenstore-ls "$(be "$1" "$2" "$XL_KIND")"
 		return 1
 	}
 	xl_script add "$1" "$2"
 }
 
 xl_detach() {
-	xenstore-write "$(be "$1" "$2" vbd)/online" 0 \
-	    "$(be "$1" "$2" vbd)/state" 5
-	wait_until 10 state_is "$(be "$1" "$2" vbd)" 6 || return 1
+	xenstore-write "$(be "$1" "$2" "$XL_KIND")/online" 0 \
+	    "$(be "$1" "$2" "$XL_KIND")/state" 5
+	wait_until 10 state_is "$(be "$1" "$2" "$XL_KIND")" 6 || return 1
 	xl_script remove "$1" "$2"
 	xl_remove "$1" "$2"
 }

@@ -130,7 +130,8 @@ rig_setup(void **state)
 	snprintf(r->dir, sizeof(r->dir), "/tmp/ringback-test-XXXXXX");
 	assert_non_null(mkdtemp(r->dir));
 	snprintf(r->log, sizeof(r->log), "%s/log", r->dir);
-	r->kinds = "vbd,ringback";
+	r->kinds = "vbd,vbd3,ringback";
+	r->xl_kind = "vbd";
 	r->mode = "w";
 	r->toolstack = "xl";
 	snprintf(r->sysfs, sizeof(r->sysfs), "%s/sysfs", r->dir);
@@ -464,7 +465,7 @@ state_stays(struct rig *r, const char *dir, int state)
 void
 xl_attach(struct rig *r, unsigned devid, const char *spec, const char *script)
 {
-	const char *be = be_dir("vbd", devid), *fe = fe_dir(devid);
+	const char *be = be_dir(r->xl_kind, devid), *fe = fe_dir(devid);
 	xs_transaction_t t = xs_transaction_start(r->xs);
 	char number[16];
 
@@ -484,7 +485,8 @@ xl_attach(struct rig *r, unsigned devid, const char *spec, const char *script)
 	write_in(r, t, be, "bootable", "1");
 	write_in(r, t, be, "state", "1");
 	write_in(r, t, be, "dev", "xvda");
-	write_in(r, t, be, "type", "phy");
+	write_in(r, t, be, "type", strcmp(r->xl_kind, "vbd") == 0 ? "phy" :
+	    r->xl_kind);
 	write_in(r, t, be, "mode", r->mode);
 	write_in(r, t, be, "device-type", r->type != NULL ? r->type : "disk");
 	if (r->direct_safe != NULL)
@@ -503,9 +505,9 @@ go_offline(struct rig *r, unsigned devid, bool force)
 		t = xs_transaction_start(r->xs);
 		if (force)
 			assert_true(xs_rm(r->xs, t, fe_dir(devid)));
-		write_in(r, t, be_dir("vbd", devid), "online", "0");
-		if (state_of(r, be_dir("vbd", devid)) != 6)
-			write_in(r, t, be_dir("vbd", devid), "state", "5");
+		write_in(r, t, be_dir(r->xl_kind, devid), "online", "0");
+		if (state_of(r, be_dir(r->xl_kind, devid)) != 6)
+			write_in(r, t, be_dir(r->xl_kind, devid), "state", "5");
 	} while (!xs_transaction_end(r->xs, t, false) && errno == EAGAIN);
 }
 
@@ -525,7 +527,7 @@ void
 xl_remove(struct rig *r, unsigned devid)
 {
 	dir_remove(r, fe_dir(devid));
-	dir_remove(r, be_dir("vbd", devid));
+	dir_remove(r, be_dir(r->xl_kind, devid));
 }
 
 int
@@ -534,8 +536,8 @@ xl_script(struct rig *r, const char *action, unsigned devid)
 	char question[160];
 
 	snprintf(question, sizeof(question), "{\"op\": \"hotplug\", "
-	    "\"action\": \"%s\", \"backend\": \"backend/vbd/%d/%u\"}", action,
-	    DOMID, devid);
+	    "\"action\": \"%s\", \"backend\": \"backend/%s/%d/%u\"}", action,
+	    r->xl_kind, DOMID, devid);
 	return ask(r, question);
 }
 

@@ -45,6 +45,7 @@ struct rig {
 	const char       *mode;		/* of xl_attach(): "w" or "r" */
 	const char       *direct_safe;	/* likewise; NULL: no such node */
 	const char       *type;		/* likewise; NULL: "disk" */
+	const char       *xl_kind;	/* where xl puts its disks: "vbd" */
 	char              notify[80];	/* systemd's socket */
 	int               notify_fd;
 	pid_t             daemon;

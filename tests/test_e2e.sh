@@ -432,33 +432,42 @@ side_by_side() {
 
 # ---- as xl does it -----------------------------------------------------------------
 
-as_xl() {
-	xl_prepare
+# as_xl_of KIND
+as_xl_of() {
+	XL_KIND=$1 how="xl, $1"
 	new_image "$dir/d.img" 32m
 	guest 7 forget xvda
-	check "xl: InitWait, and the script says yes" \
+	check "$how: InitWait, and the script says yes" \
 	    xl_attach 7 51712 "raw:$dir/d.img"
-	check "xl: hotplug-status is connected" sh -c \
-	    "[ \$(xenstore-read $(be 7 51712 vbd)/hotplug-status) = connected ]"
-	check "xl: the guest connects" guest 7 wait xvda
-	check "xl: I/O" guest 7 io xvda --rw randrw --bs 32k --depth 8 \
+	check "$how: hotplug-status is connected" sh -c \
+	    "[ \$(xenstore-read $(be 7 51712 $1)/hotplug-status) = connected ]"
+	check "$how: the guest connects" guest 7 wait xvda
+	check "$how: I/O" guest 7 io xvda --rw randrw --bs 32k --depth 8 \
 	    --ios 300 --verify --zeroed
-	same_image "xl" 7 xvda "$dir/d.img"
-	check "xl: the guest reconnects" guest 7 reopen xvda --abi x86_32 \
+	same_image "$how" 7 xvda "$dir/d.img"
+	check "$how: the guest reconnects" guest 7 reopen xvda --abi x86_32 \
 	    --ring-order 1
-	check "xl: I/O after that" guest 7 io xvda --rw randrw --ios 300 --verify
-	check "xl: detach" xl_detach 7 51712
-	check "xl: the guest let go" guest 7 released xvda
-	nothing_left "xl: nothing is left" 7
-	refuse "xl: the script says no to a missing image" \
+	check "$how: I/O after that" guest 7 io xvda --rw randrw --ios 300 --verify
+	check "$how: detach" xl_detach 7 51712
+	check "$how: the guest let go" guest 7 released xvda
+	nothing_left "$how: nothing is left" 7
+	refuse "$how: the script says no to a missing image" \
 	    xl_attach 7 51712 "raw:$dir/none.img"
-	check "xl: hotplug-error says why" sh -c \
-	    "xenstore-read $(be 7 51712 vbd)/hotplug-error | grep none.img"
+	check "$how: hotplug-error says why" sh -c \
+	    "xenstore-read $(be 7 51712 $1)/hotplug-error | grep none.img"
 	xl_script remove 7 51712
 	xl_remove 7 51712
+	XL_KIND=vbd
 	# The daemon has to hear of it first.
 	wait_until 5 no_disk_process
-	nothing_left "xl: nothing is left of that" 7
+	nothing_left "$how: nothing is left of that" 7
+}
+
+# backendtype=phy, and backendtype=tap
+as_xl() {
+	xl_prepare
+	as_xl_of vbd
+	as_xl_of vbd3
 }
 
 # ---- what a request costs ------------------------------------------------------------

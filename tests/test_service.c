@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -215,6 +216,176 @@ test_other_kinds_are_left_alone(void **state)
 	answer_error(ask(r, ATTACH_B("null:ok")), "kind ringback");
 	fe_state(r, XVDA, 6);
 	await_state(r, by_xl(XVDA), 6);
+}
+
+/* ---- xl's backendtype=tap ------------------------------------------------ */
+
+static void
+test_tap(void **state)
+{
+	struct rig *r = *state;
+	const char *be = be_dir("vbd3", XVDA);
+	json_t *list, *disk;
+	pid_t pid;
+
+	r->xl_kind = "vbd3";
+	xl_attach(r, XVDA, "aio:null:ok", OURS);
+	await_state(r, be, 2);
+	assert_node(r, be, "max-ring-page-order", "4");
+	answer_ok(xl_script(r, "add", XVDA));
+	assert_node(r, be, "hotplug-status", "connected");
+	/* xl would have QEMU look for an NBD server there. */
+	assert_node(r, be, "physical-device-path", NULL);
+	fe_connect(r, "vbd3", XVDA);
+	disk = listed(r, XVDA, &list);
+	assert_non_null(disk);
+	assert_string_equal(json_string_value(json_object_get(disk, "spec")),
+	    "null:ok");
+	assert_string_equal(json_string_value(json_object_get(disk, "kind")),
+	    "vbd3");
+	json_decref(list);
+	pid = disk_pid(r, XVDA);
+	rig_signal(r, SIGKILL);
+	rig_start(r);
+	UNTIL(disk_pid(r, XVDA) == pid);
+	assert_int_equal(told(r, XVDA, "OPEN"), 1);
+	assert_int_equal(told(r, XVDA, "CONNECT abi"), 1);
+	xl_detach(r, XVDA);
+	await_state(r, be, 5);
+	fe_state(r, XVDA, 6);
+	await_state(r, be, 6);
+	answer_ok(xl_script(r, "remove", XVDA));
+	nothing_left(r);
+	xl_remove(r, XVDA);
+	UNTIL(rig_log_has(r, "vbd 7/51712: forgotten"));
+}
+
+static bool
+is_listed(struct rig *r, unsigned devid)
+{
+	json_t *list, *disk = listed(r, devid, &list);
+
+	json_decref(list);
+	return disk != NULL;
+}
+
+static void
+test_tap_format(void **state)
+{
+	static const char *const params[] = {
+		"vhd:null:ok", "null:ok", "aio", "",
+	};
+	struct rig *r = *state;
+	size_t i;
+
+	r->xl_kind = "vbd3";
+	for (i = 0; i < sizeof(params) / sizeof(params[0]); i++) {
+		xl_attach(r, XVDA, params[i], OURS);
+		await_state(r, be_dir("vbd3", XVDA), 2);
+		answer_error(xl_script(r, "add", XVDA), "say format=raw");
+		assert_node(r, be_dir("vbd3", XVDA), "hotplug-status", "error");
+		xl_remove(r, XVDA);
+		UNTIL(!is_listed(r, XVDA));
+	}
+	/* Only the first colon is libxl's; and of kind vbd none is. */
+	xl_attach(r, XVDB, "aio:aio:null:ok", OURS);
+	answer_error(xl_script(r, "add", XVDB), "aio");
+	r->xl_kind = "vbd";
+	xl_attach(r, XVDC, "aio:null:ok", OURS);
+	answer_error(xl_script(r, "add", XVDC), "aio");
+	assert_int_equal(told(r, XVDA, "OPEN"), 0);
+	assert_int_equal(told(r, XVDB, "OPEN"), 0);
+	assert_int_equal(told(r, XVDC, "OPEN"), 0);
+}
+
+/* XAPI names no script. */
+static void
+test_tap_of_others(void **state)
+{
+	struct rig *r = *state;
+	const char *xapi = be_dir("vbd3", XVDA);
+
+	node_write(r, xapi, "frontend", fe_dir(XVDA));
+	node_write(r, xapi, "frontend-id", "7");
+	node_write(r, xapi, "online", "1");
+	node_write(r, xapi, "params", "aio:null:ok");
+	node_write(r, xapi, "mode", "w");
+	node_write(r, xapi, "hotplug-status", "connected");
+	node_write(r, xapi, "state", "1");
+	r->xl_kind = "vbd3";
+	xl_attach(r, XVDB, "aio:null:ok", "/etc/xen/scripts/block-tap");
+	xl_attach(r, XVDC, "aio:null:ok", OURS);
+	await_state(r, be_dir("vbd3", XVDC), 2);
+	state_stays(r, be_dir("vbd3", XVDA), 1);
+	assert_int_equal(state_of(r, be_dir("vbd3", XVDB)), 1);
+	assert_node(r, be_dir("vbd3", XVDA), "max-ring-page-order", NULL);
+	assert_false(is_listed(r, XVDA));
+	assert_false(is_listed(r, XVDB));
+	answer_error(xl_script(r, "add", XVDA), "script");
+	answer_error(xl_script(r, "add", XVDB), "another backend");
+	assert_int_equal(told(r, XVDA, "OPEN"), 0);
+	assert_int_equal(told(r, XVDB, "OPEN"), 0);
+}
+
+/* A process that looks like tapback, until it is killed. */
+static pid_t
+start_tapback(struct rig *r, const char *option, const char *kind)
+{
+	char path[128];
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "%s/tapback", r->dir);
+	if (symlink("/bin/sh", path) != 0)
+		assert_int_equal(errno, EEXIST);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl(path, "tapback", "-c", "kill -STOP $$", "-d", option,
+		    kind, (char *)NULL);
+		_exit(127);
+	}
+	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
+	return pid;
+}
+
+static bool
+warned(struct rig *r, unsigned devid, pid_t pid)
+{
+	char line[80];
+
+	snprintf(line, sizeof(line), "vbd 7/%u: tapback (process %d) serves "
+	    "backend/vbd3 too", devid, (int)pid);
+	return rig_log_has(r, line);
+}
+
+/* It takes every disk of its kind, whatever the script. */
+static void
+test_tapback_is_seen(void **state)
+{
+	static const struct {
+		const char *option, *kind;
+		bool        same;
+	} runs[] = {
+		{ NULL, NULL, true }, { "-n", "vbd3", true },
+		{ "-v", NULL, true }, { "-nvbd3", NULL, true },
+		{ "-n", "vbd", false }, { "--name=vbd", NULL, false },
+	};
+	struct rig *r = *state;
+	unsigned devid;
+	pid_t pid;
+	size_t i;
+
+	r->xl_kind = "vbd3";
+	for (i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+		devid = XVDA + 16 * i;
+		pid = start_tapback(r, runs[i].option, runs[i].kind);
+		xl_attach(r, devid, "aio:null:ok", OURS);
+		answer_ok(xl_script(r, "add", devid));
+		assert_int_equal(warned(r, devid, pid), runs[i].same);
+		assert_int_equal(kill(pid, SIGKILL), 0);
+		assert_int_equal(waitpid(pid, NULL, 0), pid);
+	}
 }
 
 /* What a child of some library would inherit. */
@@ -597,6 +768,8 @@ main(void)
 		RIG_TEST(test_found_useless),
 		RIG_TEST(test_found_with_another_image),
 		RIG_TEST(test_other_kinds_are_left_alone),
+		RIG_TEST(test_tap), RIG_TEST(test_tap_format),
+		RIG_TEST(test_tap_of_others), RIG_TEST(test_tapback_is_seen),
 		RIG_TEST(test_descriptors),
 		RIG_TEST(test_command_line),
 		RIG_TEST(test_bad_questions),
