@@ -14,7 +14,8 @@ set -u
 daemon_start() {
 	LD_PRELOAD="$O/store_tap.so" STORE_TAP="$dir/states" \
 	    ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0" \
-	    "$O/ringbackd" --run-dir "$dir/run" >>"$dir/ringbackd.log" 2>&1 &
+	    "${RINGBACKD:-$O/ringbackd}" --run-dir "$dir/run" \
+	    >>"$dir/ringbackd.log" 2>&1 &
 	daemon=$!
 	wait_until 10 rb list && return
 	tail -5 "$dir/ringbackd.log" >&2
