@@ -14,6 +14,9 @@
 #   rb ...                  the command ringback
 #   on_cpu PID              the time that a process was on a CPU, in nanoseconds
 #   be N DEVID, fe N DEVID  the paths of a disk in xenstore
+#   beside_start            guest 7, which must not feel what others do: verified
+#                           I/O on $dir/good.img until the file $dir/enough
+#                           appears, by process $beside
 #   spin, unspin            a process of the lowest class for each CPU, in
 #                           $spinners, keeps it from halting; the machine's end
 #                           ends them too
@@ -57,6 +60,26 @@ rb() {
 command -v pgrep >/dev/null || {
 	echo "pgrep is missing (package procps)" >&2
 	exit 1
+}
+
+beside_io() {
+	while [ ! -e "$dir/enough" ]; do
+		guest 7 io xvda --rw randrw --bs 16k --depth 4 --time 2 \
+		    --verify || return
+	done
+}
+
+# The file has all its blocks: no write waits for the file system's journal, which
+# other tests keep busy.
+beside_start() {
+	head -c 32m /dev/zero >"$dir/good.img"
+	sync "$dir/good.img"
+	guest_start 7 || exit 1
+	check "attach the disk of the guest beside" \
+	    rb attach guest-7 xvda "raw:$dir/good.img"
+	guest 7 io xvda --rw randrw --bs 16k --ios 10 --verify --zeroed >/dev/null
+	beside_io >"$dir/beside" 2>&1 &
+	beside=$!
 }
 
 # Processes of disks, in the form of pgrep -a; they outlive the daemon.

@@ -17,7 +17,7 @@
 # in a row of their own.
 O=${O:-build}
 TEST_TIMEOUT=${TEST_TIMEOUT:-120}
-BESIDE=" test_4kn.sh test_badinput.sh test_cache.sh test_compare.sh \
+BESIDE=" test_4kn.sh test_badinput.sh test_cache.sh test_compare.sh test_faults.sh test_grid.sh \
 test_config.sh test_driver_domain.sh test_info.sh test_media.sh test_passages.sh test_qcow2_features.sh \
 test_resize.sh test_store.sh test_watch.sh "
 export O

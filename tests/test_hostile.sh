@@ -18,14 +18,6 @@ daemon_start() {
 	return 1
 }
 
-# The guest beside: verified I/O until the file $dir/enough appears.
-beside() {
-	while [ ! -e "$dir/enough" ]; do
-		guest 7 io xvda --rw randrw --bs 16k --depth 4 --time 2 \
-		    --verify || return
-	done
-}
-
 hostile() {
 	set -- ${HOSTILE-}
 	[ -z "${SOAK-}" ] || set -- --soak "$@"
@@ -50,13 +42,7 @@ hostile() {
 machine_start
 head -c 4M /dev/urandom >"$dir/hostile.img"
 head -c 1000448 /dev/urandom >"$dir/hostile.img.odd"
-truncate -s 32m "$dir/good.img"
-guest_start 7 || exit 1
-check "attach the disk of the guest beside" \
-    rb attach guest-7 xvda "raw:$dir/good.img"
-guest 7 io xvda --rw randrw --bs 16k --ios 10 --verify --zeroed >/dev/null
-beside >"$dir/beside" 2>&1 &
-beside=$!
+beside_start
 hostile
 touch "$dir/enough"
 if wait $beside && ! grep -q '^loopfront:' "$dir/beside"; then

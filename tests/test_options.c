@@ -90,8 +90,10 @@ test_good(void **state)
 	(void)state;
 	assert_int_equal(read_with(&opt, "", END), 0);
 	assert_string_equal(opt.run_dir, "/run/ringback");
-	assert_int_equal(opt.nr_kinds, 2);
+	assert_int_equal(opt.nr_kinds, 3);
 	assert_string_equal(opt.kind[0], "vbd");
+	assert_string_equal(opt.kind[1], "vbd3");
+	assert_string_equal(opt.kind[2], "ringback");
 	assert_int_equal(opt.uid_base, 0);
 	assert_int_equal(opt.max_deaths, MAX_DEATHS);
 	assert_null(opt.backing_root[0]);

@@ -22,14 +22,6 @@ daemon_start() {
 	return 1
 }
 
-# Verified I/O until the file $dir/enough appears.
-beside() {
-	while [ ! -e "$dir/enough" ]; do
-		guest 7 io xvda --rw randrw --bs 16k --depth 4 --time 2 \
-		    --verify || return
-	done
-}
-
 store() {
 	"$O/hostile_store" --seed "${SEED:-$(date +%s)}" \
 	    --seconds "${SECONDS_LONG:-$([ -z "${SOAK-}" ] && echo 4 || echo 60)}" \
@@ -51,13 +43,7 @@ machine_start
 for i in 0 1 2; do
 	truncate -s 4M "$dir/hostile.img.$i"
 done
-truncate -s 32m "$dir/good.img"
-guest_start 7 || exit 1
-check "attach the disk of the guest beside" \
-    rb attach guest-7 xvda "raw:$dir/good.img"
-guest 7 io xvda --rw randrw --bs 16k --ios 10 --verify --zeroed >/dev/null
-beside >"$dir/beside" 2>&1 &
-beside=$!
+beside_start
 store
 touch "$dir/enough"
 if wait $beside && ! grep -q '^loopfront:' "$dir/beside"; then
