@@ -220,16 +220,25 @@ $(O)/test_spec: $(O)/tests/test_spec.o $(O)/blkback/spec.o $(DRIVERS)
 
 # ---- the real Xen -----------------------------------------------------------
 # What a scenario leaves behind (logs, consoles, xenstore of failed checks) comes
-# to $(O)/check-xen; the images to build/xenbed, or to XENBED_CACHE.
+# to $(O)/check-xen; the images to build/xenbed, or to XENBED_CACHE.  SUITE=trixie
+# is Xen 4.20, of Debian 13; the programs are then built there, with its libraries.
 XENBED = tests/xenbed/xenbed
-SCENARIOS = raw qcow2
-check-xen: ## boot a real Xen in QEMU and serve a Linux guest
-check-xen: deps-xen $$(PROGRAMS)
+SUITE  = bookworm
+SCENARIOS = $(if $(filter bookworm,$(SUITE)),raw qcow2,tap)
+XEN_O    = $(if $(filter bookworm,$(SUITE)),$(O),$(O)/$(SUITE))
+XEN_OUT  = $(O)/check-xen$(if $(filter bookworm,$(SUITE)),,-$(SUITE))
+check-xen: ## boot a real Xen in QEMU and serve a Linux guest (SUITE=trixie: Xen 4.20)
+check-xen: deps-xen $$(if $$(filter bookworm,$$(SUITE)),$$(PROGRAMS))
+ifeq ($(SUITE),bookworm)
 	$(Q)$(XENBED) build
+else
+	$(Q)$(XENBED) build --suite $(SUITE) --with "make $(DEPS_BUILD)"
+	$(Q)$(XENBED) make --suite $(SUITE) $(XEN_O) $(notdir $(PROGRAMS))
+endif
 	$(Q)for s in $(SCENARIOS); do \
-	    $(XENBED) run tests/xenbed/scenarios/$$s.sh --timeout 900 \
-	    --out $(O)/check-xen/$$s --file $(O)/ringbackd:/usr/sbin/ringbackd \
-	    --file $(O)/ringback:/usr/bin/ringback \
+	    $(XENBED) run tests/xenbed/scenarios/$$s.sh --suite $(SUITE) --timeout 900 \
+	    --out $(XEN_OUT)/$$s --file $(XEN_O)/ringbackd:/usr/sbin/ringbackd \
+	    --file $(XEN_O)/ringback:/usr/bin/ringback \
 	    --file tools/block-ringback:/etc/xen/scripts/block-ringback || \
 	    exit 1; done
 
@@ -391,8 +400,9 @@ check-unit: ## ... only the test programs, without the daemon
 check-unit: deps $$(PROGRAMS) $$(filter $(O)/%,$$(TESTS)) $$(CHECK_NEEDS)
 	$(Q)O=$(O) sh tests/run.sh $(filter $(O)/%,$(TESTS))
 
-check-all: ## check with each compiler and sanitizer, lint, check-xen
+check-all: ## check with each compiler and sanitizer, lint, check-xen of both suites
 	$(Q).ci/run
+	$(Q)$(MAKE) check-xen SUITE=trixie
 
 deps: ## install (apt) what build and check need, if it is missing
 	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_CHECK)
