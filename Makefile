@@ -244,16 +244,25 @@ $(O)/test_spec: $(O)/tests/test_spec.o $(O)/blkback/spec.o $(DRIVERS)
 
 # ---- the real Xen -----------------------------------------------------------
 # What a scenario leaves behind (logs, consoles, xenstore of failed checks) comes
-# to $(O)/check-xen; the images to build/xenbed, or to XENBED_CACHE.
+# to $(O)/check-xen; the images to build/xenbed, or to XENBED_CACHE.  SUITE=trixie
+# is Xen 4.20, of Debian 13; the programs are then built there, with its libraries.
 XENBED = tests/xenbed/xenbed
-SCENARIOS = raw qcow2 passages
+SUITE  = bookworm
+SCENARIOS = $(if $(filter bookworm,$(SUITE)),raw qcow2 passages,tap)
+XEN_O    = $(if $(filter bookworm,$(SUITE)),$(O),$(O)/$(SUITE))
 # Two at a time: each waits half of its time for one of its two processors.
 SCENARIO_JOBS = 2
-check-xen: ## boot a real Xen in QEMU and serve a Linux guest
-check-xen: deps-xen $$(PROGRAMS)
+check-xen: ## boot a real Xen in QEMU and serve a Linux guest (SUITE=trixie: Xen 4.20)
+check-xen: deps-xen $$(if $$(filter bookworm,$$(SUITE)),$$(PROGRAMS))
+ifeq ($(SUITE),bookworm)
 	$(Q)$(XENBED) build
-	$(Q)printf '%s\n' $(SCENARIOS) | xargs -P $(SCENARIO_JOBS) -I SCENARIO \
-	    sh tests/xenbed/one.sh SCENARIO $(O)
+else
+	$(Q)$(XENBED) build --suite $(SUITE) --with "make $(DEPS_BUILD)"
+	$(Q)$(XENBED) make --suite $(SUITE) $(XEN_O) $(notdir $(PROGRAMS))
+endif
+	$(Q)printf '%s
+' $(SCENARIOS) | xargs -P $(SCENARIO_JOBS) -I SCENARIO \
+	    sh tests/xenbed/one.sh SCENARIO $(SUITE) $(XEN_O)
 
 # ---- loopxen: Xen's libraries without Xen ------------------------------------
 # The drop-ins go into programs that may be sanitised, but are not themselves.
@@ -436,8 +445,9 @@ check-unit: ## ... only the test programs, without the daemon
 check-unit: deps $$(PROGRAMS) $$(filter $(O)/%,$$(TESTS)) $$(CHECK_NEEDS)
 	$(Q)O=$(O) sh tests/run.sh $(filter $(O)/%,$(TESTS))
 
-check-all: ## check with each compiler and sanitizer, lint, check-xen
+check-all: ## check with each compiler and sanitizer, lint, check-xen of both suites
 	$(Q).ci/run
+	$(Q)$(MAKE) check-xen SUITE=trixie
 
 deps: ## install (apt) what build and check need, if it is missing
 	$(Q)sh tests/deps.sh $(DEPS_BUILD) $(DEPS_CHECK)

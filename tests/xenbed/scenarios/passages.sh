@@ -28,6 +28,7 @@ gone() {
 	check "$2 is not locked" is_empty "$(locked "$2")"
 }
 
+owned() { has_processes $((PROCESSES + 1)) && locked "$1"; }
 has_processes() { [ "$(disk_processes | wc -l)" = "$1" ]; }
 
 # initramfs FILE: a small one, because GRUB reads page by page
@@ -101,6 +102,7 @@ hot() {
 	    "disk_there xvdc $(($(stat -c %s /srv/c.img) / 512))"
 	check "xl block-list: it is connected" \
 	    mentions "$(xl block-list g1)" "^$(devid xvdc) .* 4 "
+	check "xvdc has a process, and a lock on its image" owned /srv/c.img
 	! knows_resize || resized
 	check "xl block-detach xvdc, idle" xl_in_time block-detach g1 xvdc
 	gone xvdc /srv/c.img
