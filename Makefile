@@ -260,8 +260,7 @@ else
 	$(Q)$(XENBED) build --suite $(SUITE) --with "make $(DEPS_BUILD)"
 	$(Q)$(XENBED) make --suite $(SUITE) $(XEN_O) $(notdir $(PROGRAMS))
 endif
-	$(Q)printf '%s
-' $(SCENARIOS) | xargs -P $(SCENARIO_JOBS) -I SCENARIO \
+	$(Q)printf '%s\n' $(SCENARIOS) | xargs -P $(SCENARIO_JOBS) -I SCENARIO \
 	    sh tests/xenbed/one.sh SCENARIO $(SUITE) $(XEN_O)
 
 # ---- loopxen: Xen's libraries without Xen ------------------------------------
