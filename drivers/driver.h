@@ -125,9 +125,9 @@ struct image {
 	const struct driver *drv;
 	bool                 readonly;
 	bool                 active;
-	_Atomic uint64_t     size;		/* bytes, multiple of 512; 0: there */
-					/* is no medium; */
-					/* image_resize() makes it larger */
+	_Atomic uint64_t     size;	/* bytes, multiple of 512; 0: no */
+					/* medium; image_resize() makes it */
+					/* larger */
 	uint32_t             block_size; /* smallest I/O; bytes, power of 2; */
 					/* image_open() makes 512 of it */
 	uint32_t             buffer_alignment;	/* of an iov's address, if */

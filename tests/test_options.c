@@ -350,7 +350,8 @@ test_merge(void **state)
 		if (merged[i].qcow2[0] != '\0')
 			assert_int_equal(defaults_set(&d, "qcow2",
 			    merged[i].qcow2, why), 0);
-		rc = defaults_parse(&d, false, merged[i].text, full, &spec, why);
+		rc = defaults_parse(&d, false, merged[i].text, full, &spec,
+		    why);
 		if (merged[i].full == NULL) {
 			assert_int_equal(rc, -EINVAL);
 			continue;
@@ -364,8 +365,8 @@ test_merge(void **state)
 	    "raw,cache=unsafe,io=native"));
 	memset(&d, 0, sizeof(d));
 	assert_int_equal(defaults_set(&d, "", "poll=off", why), 0);
-	assert_int_equal(defaults_parse(&d, false, "raw,cache=bogus:/a", full, &spec,
-	    why), -EINVAL);
+	assert_int_equal(defaults_parse(&d, false, "raw,cache=bogus:/a", full,
+	    &spec, why), -EINVAL);
 	assert_null(strstr(why, "ringback.conf"));
 }
 
@@ -374,7 +375,8 @@ static void
 test_fit(void **state)
 {
 	(void)state;
-	assert_true(defaults_fit(false, "raw,poll=1,merge=0:/a", "raw,poll=1:/a"));
+	assert_true(defaults_fit(false, "raw,poll=1,merge=0:/a",
+	    "raw,poll=1:/a"));
 	assert_true(defaults_fit(false, "raw:/a", "raw:/a"));
 	assert_false(defaults_fit(false, "raw,poll=1:/b", "raw:/a"));
 	assert_false(defaults_fit(false, "raw,poll=1:/b:/a", "raw:/a"));
@@ -386,6 +388,12 @@ test_fit(void **state)
 	assert_false(defaults_fit(false, "raw,poll=12:/a", "raw,poll=1:/a"));
 	assert_false(defaults_fit(false, "raw", "raw:/a"));
 	assert_false(defaults_fit(false, "", "raw:/a"));
+
+	/* A drive may be empty. */
+	assert_true(defaults_fit(true, "raw,poll=1:", "raw:"));
+	assert_true(defaults_fit(true, "", ""));
+	assert_false(defaults_fit(false, "raw,poll=1:", "raw:"));
+	assert_false(defaults_fit(true, "raw,poll=1:/b", "raw:"));
 }
 
 static void
@@ -402,13 +410,14 @@ test_long(void **state)
 	/* Too many options for any path: refused, and nothing overflows. */
 	for (n = SPEC_MAX - 40; n < SPEC_MAX; n++) {
 		snprintf(text, sizeof(text), "raw,%0*d:/a", (int)n - 7, 1);
-		assert_int_equal(defaults_parse(&d, false, text, full, &spec, why),
-		    -EINVAL);
+		assert_int_equal(defaults_parse(&d, false, text, full, &spec,
+		    why), -EINVAL);
 	}
 	/* ... and any path for the options. */
 	snprintf(text, sizeof(text), "raw:/%0*d", SPEC_MAX - 6, 1);
 	assert_int_equal(strlen(text), SPEC_MAX - 1);
-	assert_int_equal(defaults_parse(&d, false, text, full, &spec, why), -EINVAL);
+	assert_int_equal(defaults_parse(&d, false, text, full, &spec, why),
+	    -EINVAL);
 	assert_non_null(strstr(why, "its default-options have more than"));
 }
 
