@@ -583,8 +583,10 @@ test_qemu_images(void **state)
 
 	(void)state;
 	for (i = 0; i < COUNT(images); i++) {
-		assert_int_equal(rig_shell(NULL, 0, "cd '%s' && qemu-img "
-		    "create -q -f qcow2 %s", folder, images[i].options), 0);
+		/* LUKS looks how fast the CPU is, and may fail at that. */
+		assert_int_equal(rig_shell(NULL, 0, "cd '%s' && for i in 1 2 3 "
+		    "4; do ! qemu-img create -q -f qcow2 %s || exit 0; done; "
+		    "exit 1", folder, images[i].options), 0);
 		assert_int_equal(parse_file("x.q", &h, why), images[i].rc);
 	}
 	assert_int_equal(rig_shell(NULL, 0, "cd '%s' && qemu-img create -q "
