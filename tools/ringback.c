@@ -218,27 +218,35 @@ print_clean(FILE *to, const char *text)
 		    *text, to);
 }
 
-/* With --json, who reads stdout only learns it too. */
 int
-give_up(const struct call *c, const char *fmt, ...)
+say_failed(bool json, const char *fmt, va_list ap)
 {
 	char text[2048];
 	json_t *o;
-	va_list ap;
 
-	va_start(ap, fmt);
 	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
 		text[0] = '\0';
-	va_end(ap);
 	fputs("ringback: ", stderr);
 	print_clean(stderr, text);
 	putc('\n', stderr);
-	if (c->given & OPT_JSON) {
-		o = json_pack("{s:b, s:s}", "ok", 0, "error", text);
+	if (json) {
+		o = json_pack("{s:b, s:o}", "ok", 0, "error",
+		    inspect_text(text));
 		if (o != NULL && json_dumpf(o, stdout, JSON_COMPACT) == 0)
 			putchar('\n');
 		json_decref(o);
 	}
+	return FAILED;
+}
+
+int
+give_up(const struct call *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say_failed(c->given & OPT_JSON, fmt, ap);
+	va_end(ap);
 	return FAILED;
 }
 

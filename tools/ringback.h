@@ -8,6 +8,7 @@
 #ifndef TOOLS_RINGBACK_H
 #define TOOLS_RINGBACK_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +23,12 @@ enum { DONE = 0, FAILED = 1, MISUSED = 2, LEAKS = 3 };
 
 struct call;		/* what the command line asks for */
 
-/* Say what went wrong; FAILED. */
+/*
+ * Say what went wrong; with --json on stdout too, for who reads only that.
+ * FAILED.
+ */
+int  say_failed(bool json, const char *fmt, va_list ap)
+         __attribute__((format(printf, 2, 0)));
 int  give_up(const struct call *c, const char *fmt, ...)
          __attribute__((format(printf, 2, 3)));
 

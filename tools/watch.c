@@ -70,24 +70,11 @@ watch_help(FILE *to)
 int
 watch_fail(const struct watch *w, const char *fmt, ...)
 {
-	char text[1024];
-	json_t *o;
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
-		text[0] = '\0';
+	say_failed(w->json, fmt, ap);
 	va_end(ap);
-	fputs("ringback: ", stderr);
-	print_clean(stderr, text);
-	putc('\n', stderr);
-	if (w->json) {
-		o = json_pack("{s:b, s:o}", "ok", 0, "error",
-		    inspect_text(text));
-		if (o != NULL && json_dumpf(o, stdout, JSON_COMPACT) == 0)
-			putchar('\n');
-		json_decref(o);
-	}
 	return FAILED;
 }
 
