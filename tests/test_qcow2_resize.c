@@ -588,7 +588,7 @@ crash_all(const char *options, uint64_t old, uint64_t new)
 	fd = open(at("a"), O_RDONLY | O_CLOEXEC);
 	assert_true(fd != -1 && fstat(fd, &st) == 0);
 	before_size = (uint64_t)st.st_size;
-	before = malloc(before_size);
+	before = malloc(before_size + 1);
 	assert_non_null(before);
 	assert_int_equal(pread(fd, before, before_size, 0), before_size);
 	close(fd);
