@@ -209,7 +209,7 @@ fuzz: deps-lint $(FUZZ:%=$(O)/libfuzzer_%)
 PROGRAMS += $(O)/ringback
 $(O)/ringback: LIBS = -ljansson -lseccomp -lm $(DRIVER_LIBS)
 $(O)/ringback: $(patsubst %,$(O)/tools/%.o,bench detach hist inflight inspect load \
-    pattern prometheus ringback stats top watch) $(patsubst %,$(O)/blkback/%.o,look page vdev) \
+    pattern prometheus ringback stats talk top watch) $(patsubst %,$(O)/blkback/%.o,look page vdev) \
     $(patsubst tools/%.c,$(O)/tools/%.o,$(wildcard tools/compare*.c)) \
     $(O)/blkback/spec.o $(O)/blkback/sandbox.o $(DRIVERS)
 	$(LINK)

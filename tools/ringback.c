@@ -12,16 +12,11 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -32,7 +27,6 @@
 #define COUNT(a)    (sizeof(a) / sizeof((a)[0]))
 #define GRACE       5		/* seconds that we wait after the daemon's */
 #define TIMEOUT_MAX 86400	/* seconds; a day, as the daemon's */
-#define ANSWER_MAX  (64u << 20)	/* bytes; a list of many disks */
 
 enum {
 	OPT_READONLY = 1 << 0,
@@ -265,194 +259,13 @@ misused(const struct call *c, const char *fmt, const char *what)
 	return MISUSED;
 }
 
-/* ---- the conversation ---------------------------------------------------- */
-
-int64_t
-now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);	/* cannot fail for this clock */
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
-static int
-fail_connect(const struct call *c, const char *path, int error)
-{
-	switch (error) {
-	case ENOENT:
-	case ECONNREFUSED:
-		return give_up(c, "ringbackd does not answer at %s: start it "
-		    "(systemctl start ringbackd), or say --run-dir if it runs "
-		    "with another one", path);
-	case EACCES:
-	case EPERM:
-		return give_up(c, "connect to %s: %s: only root may", path,
-		    strerror(error));
-	case EAGAIN:
-		return give_up(c, "connect to %s: ringbackd is too busy to "
-		    "answer: try again", path);
-	default:
-		return give_up(c, "connect to %s: %s", path, strerror(error));
-	}
-}
-
-/* A descriptor; or -1, said. */
-static int
-talk_connect(const struct call *c, const char *path)
-{
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	struct timeval tv = { .tv_sec = c->timeout + GRACE };
-	int fd;
-
-	if (strlen(path) >= sizeof(sun.sun_path)) {
-		give_up(c, "the path of the control socket, %s, has more than "
-		    "%zu bytes: use a shorter --run-dir", path,
-		    sizeof(sun.sun_path) - 1);
-		return -1;
-	}
-	memcpy(sun.sun_path, path, strlen(path) + 1);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	/* The limit is for connect(), when the queue is full, and send(). */
-	if (fd == -1 ||
-	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) == -1 ||
-	    connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == -1) {
-		fail_connect(c, path, errno);
-		if (fd != -1)
-			close(fd);
-		return -1;
-	}
-	return fd;
-}
-
-static int
-talk_send(const struct call *c, int fd, const char *line)
-{
-	size_t left = strlen(line);
-	ssize_t n;
-
-	while (left > 0) {
-		n = send(fd, line, left, MSG_NOSIGNAL);
-		if (n == -1 && errno == EINTR)
-			continue;
-		if (n == -1 && errno == EPIPE)
-			break;	/* it may have said why: read that */
-		if (n == -1)
-			return give_up(c, "send to ringbackd: %s",
-			    strerror(errno));
-		line += n;
-		left -= (size_t)n;
-	}
-	return DONE;
-}
-
-/* Wait for something to read; false after the deadline. */
-static bool
-talk_wait(int fd, int64_t deadline)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	int64_t left = deadline - now_ms();
-	int n;
-
-	while (left > 0) {
-		n = poll(&p, 1, (int)left);
-		if (n > 0)
-			return true;
-		if (n == -1 && errno != EINTR)
-			return true;	/* recv() will say what it is */
-		left = deadline - now_ms();
-	}
-	return false;
-}
-
-/*
- * Everything up to end-of-file or the newline.  DONE with *line to be freed,
- * or FAILED, said.
- */
-static int
-talk_receive(const struct call *c, int fd, int64_t deadline, char **line)
-{
-	size_t used = 0, room = 0;
-	char *buf = NULL, *more;
-	ssize_t n;
-
-	for (;;) {
-		if (room - used < 2) {
-			room = room == 0 ? 4096 : room * 2;
-			more = room > ANSWER_MAX ? NULL : realloc(buf, room);
-			if (more == NULL) {
-				free(buf);
-				return give_up(c, "ringbackd's answer is too "
-				    "long");
-			}
-			buf = more;
-		}
-		if (!talk_wait(fd, deadline)) {
-			free(buf);
-			return give_up(c, "no answer from ringbackd within %d "
-			    "seconds: its log may say why",
-			    c->timeout + GRACE);
-		}
-		n = recv(fd, buf + used, room - used - 1, 0);
-		if (n == -1 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		used += (size_t)n;
-		if (memchr(buf + used - n, '\n', (size_t)n) != NULL)
-			break;
-	}
-	if (used == 0) {
-		free(buf);
-		return give_up(c, "ringbackd hung up without an answer (%s): "
-		    "it answers root only; its log may say more",
-		    n == -1 ? strerror(errno) : "end of file");
-	}
-	buf[used] = '\0';
-	*line = buf;
-	return DONE;
-}
-
-static int
-fail_answer(const struct call *c)
-{
-	return give_up(c, "ringbackd's answer is none that this ringback "
-	    "(version %s) understands: are both of one release?",
-	    RINGBACK_VERSION);
-}
-
-/* DONE with *answer to be released, or FAILED, said. */
 int
 talk(const struct call *c, const char *question, json_t **answer)
 {
-	int64_t deadline = now_ms() + (c->timeout + GRACE) * INT64_C(1000);
-	char path[4096];
-	char *line = NULL;
-	json_error_t err;
-	int fd, rc;
+	char why[TALK_WHY];
 
-	if (snprintf(path, sizeof(path), "%s/%s", c->run_dir,
-	    CONTROL_SOCKET) >= (int)sizeof(path))
-		return give_up(c, "--run-dir is too long");
-	fd = talk_connect(c, path);
-	if (fd == -1)
-		return FAILED;
-	rc = talk_send(c, fd, question);
-	if (rc == DONE)
-		rc = talk_receive(c, fd, deadline, &line);
-	close(fd);
-	if (rc != DONE)
-		return rc;
-
-	*answer = json_loads(line, JSON_REJECT_DUPLICATES, &err);
-	free(line);
-	if (!json_is_object(*answer) ||
-	    !json_is_boolean(json_object_get(*answer, "ok"))) {
-		json_decref(*answer);
-		return fail_answer(c);
-	}
-	return rc;
+	*answer = talk_ask(c->run_dir, question, c->timeout + GRACE, why);
+	return *answer != NULL ? DONE : give_up(c, "%s", why);
 }
 
 /* ---- the questions --------------------------------------------------------
@@ -732,7 +545,7 @@ show_list(const struct call *c, const json_t *answer)
 	char buf[32];
 
 	if (!json_is_array(disks))
-		return fail_answer(c);
+		return give_up(c, TALK_STRANGE);
 	for (k = 0; k < COUNT(columns); k++) {
 		width[k] = strlen(columns[k].title);
 		json_array_foreach(disks, i, disk) {
@@ -769,7 +582,7 @@ show_stats(const struct call *c, const json_t *answer)
 	const json_t *s = json_object_get(answer, "stats");
 
 	if (!json_is_object(s))
-		return fail_answer(c);
+		return give_up(c, TALK_STRANGE);
 	stats_show(s);
 	return DONE;
 }

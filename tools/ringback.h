@@ -32,9 +32,20 @@ int  say_failed(bool json, const char *fmt, va_list ap)
 int  give_up(const struct call *c, const char *fmt, ...)
          __attribute__((format(printf, 2, 3)));
 
-/* A question, a line of JSON: DONE with *answer to be released, or FAILED. */
-int  talk(const struct call *c, const char *question, json_t **answer);
+/*
+ * talk.c: a question to the daemon, one line of JSON.  Its answer, an object
+ * that has "ok", to be released; or NULL with 'why', a line for a person, also
+ * when it takes longer than 'seconds'.
+ */
+#define TALK_WHY 8192u		/* bytes; a path may be in it */
+#define TALK_STRANGE "ringbackd's answer is none that this ringback (version " \
+	RINGBACK_VERSION ") understands: are both of one release?"
+json_t *talk_ask(const char *run_dir, const char *question, int seconds,
+         char why[TALK_WHY]);
 int64_t now_ms(void);
+
+/* The same, for the command in hand: DONE with *answer, or FAILED, said. */
+int  talk(const struct call *c, const char *question, json_t **answer);
 
 /* detach.c: the exit status; *answer as of inspect.c, or NULL: said. */
 int  detach_all(const struct call *c, int timeout, json_t **answer);

@@ -5,18 +5,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "blkback/control.h"
 #include "tools/ringback.h"
 #include "tools/watch.h"
 
 #define COUNT(a)     (sizeof(a) / sizeof((a)[0]))
-#define NAMES_MAX    (16u << 20)	/* bytes of the daemon's answer */
 #define NAMES_WAIT   1		/* seconds; it may hang */
 #define NAMES_AGAIN  5		/* seconds; some have no name */
 #define INTERVAL_MIN 0.01	/* seconds */
@@ -87,62 +82,14 @@ watch_why(int error)
 
 /* ---- names --------------------------------------------------------------- */
 
-/* All that it sends, up to the newline.  To be freed; NULL: nothing. */
-static char *
-receive_line(int fd)
-{
-	size_t used = 0, room = 0;
-	char *buf = NULL, *more;
-	ssize_t n;
-
-	for (;;) {
-		if (room - used < 2) {
-			room = room == 0 ? 4096 : room * 2;
-			more = room > NAMES_MAX ? NULL : realloc(buf, room);
-			if (more == NULL)
-				break;
-			buf = more;
-		}
-		n = recv(fd, buf + used, room - used - 1, 0);
-		if (n <= 0)
-			break;
-		used += (size_t)n;
-		if (buf[used - 1] != '\n')
-			continue;
-		buf[used] = '\0';
-		return buf;
-	}
-	free(buf);
-	return NULL;
-}
-
 /* The daemon's list, if it answers soon; NULL is fine. */
 static json_t *
 ask_names(const char *run_dir)
 {
-	static const char question[] = "{\"op\":\"list\"}\n";
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	struct timeval tv = { .tv_sec = NAMES_WAIT };
-	json_t *answer = NULL, *disks;
-	char *line = NULL;
-	int fd;
+	json_t *answer, *disks;
+	char why[TALK_WHY];
 
-	if (snprintf(sun.sun_path, sizeof(sun.sun_path), "%s/%s", run_dir,
-	    CONTROL_SOCKET) >= (int)sizeof(sun.sun_path))
-		return NULL;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return NULL;
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) == 0 &&
-	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0 &&
-	    connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0 &&
-	    send(fd, question, strlen(question), MSG_NOSIGNAL) ==
-	    (ssize_t)strlen(question))
-		line = receive_line(fd);
-	close(fd);
-	if (line != NULL)
-		answer = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
-	free(line);
+	answer = talk_ask(run_dir, "{\"op\":\"list\"}\n", NAMES_WAIT, why);
 	disks = json_incref(json_object_get(answer, "disks"));
 	json_decref(answer);
 	if (json_is_array(disks))
