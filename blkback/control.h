@@ -52,6 +52,8 @@
 
 #define RINGBACK_VERSION "0.1"	/* of the daemon and of the command */
 
+#define BY_HAND "ringback"	/* the kind of what "attach" attaches */
+
 #define CONTROL_RUN_DIR  "/run/ringback"
 #define CONTROL_SOCKET   "control"	/* in the run directory */
 #define CONTROL_LINE_MAX 65536		/* bytes of a question */

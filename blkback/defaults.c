@@ -157,22 +157,23 @@ defaults_parse(const struct defaults *d, bool drive, const char *text,
 }
 
 bool
-defaults_fit(bool drive, const char *full, const char *text)
+defaults_fit(bool drive, const char *full, const char *text,
+    struct disk_spec *spec)
 {
 	const char *path = strchr(text, ':');
-	struct disk_spec spec;
 	char why[WHY_MAX];
 	size_t n, head;
 
 	if (path == NULL)
-		return strcmp(full, text) == 0;
+		return strcmp(full, text) == 0 &&
+		    parse(drive, full, spec, why) == 0;
 	head = (size_t)(path - text);
 	n = strlen(full);
 	/* The first ':' of each ends the options: the paths are the same. */
 	return n >= strlen(text) && memcmp(full, text, head) == 0 &&
 	    (full[head] == ',' || full[head] == ':') &&
 	    strcmp(full + strcspn(full, ":"), path) == 0 &&
-	    parse(drive, full, &spec, why) == 0;
+	    parse(drive, full, spec, why) == 0;
 }
 
 /* ---- what the file says -------------------------------------------------- */

@@ -45,7 +45,8 @@ int  defaults_check(const struct defaults *d, char why[WHY_MAX]);
 int  defaults_parse(const struct defaults *d, bool drive, const char *text,
          char full[SPEC_MAX], struct disk_spec *spec, char why[WHY_MAX]);
 
-/* May 'full' be what became of 'text', with whatever defaults? */
-bool defaults_fit(bool drive, const char *full, const char *text);
+/* May 'full' be what became of 'text', with whatever defaults?  Then parsed. */
+bool defaults_fit(bool drive, const char *full, const char *text,
+         struct disk_spec *spec);
 
 #endif

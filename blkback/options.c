@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blkback/control.h"
 #include "blkback/log.h"
 #include "blkback/options.h"
 #include "blkback/rival.h"
@@ -171,27 +170,34 @@ static const struct row {
 	{ "sysfs",           set_sysfs,           false },
 };
 
-/* Row i of the table is i; what is no option of the file follows. */
-enum { ROW_ROOTS = 4, ROW_VERBOSE = 6, OPT_VERSION = COUNT(rows), OPT_HELP,
-    OPT_DISK, OPT_CONFIG, OPT_CHECK };
+/* Row i of the table is option i; what is none of the file follows. */
+enum { OPT_VERSION = COUNT(rows), OPT_HELP, OPT_DISK, OPT_CONFIG, OPT_CHECK,
+    OPT_END };
 
-static const struct option options[] = {
-	{ "run-dir",         required_argument, NULL, 0 },
-	{ "kinds",           required_argument, NULL, 1 },
-	{ "uid-base",        required_argument, NULL, 2 },
-	{ "max-deaths",      required_argument, NULL, 3 },
-	{ "backing-root",    required_argument, NULL, ROW_ROOTS },
-	{ "default-options", required_argument, NULL, 5 },
-	{ "verbose",         no_argument,       NULL, ROW_VERBOSE },
-	{ "toolstack",       required_argument, NULL, 7 },
-	{ "sysfs",           required_argument, NULL, 8 },
-	{ "version",         no_argument,       NULL, OPT_VERSION },
-	{ "help",            no_argument,       NULL, OPT_HELP },
-	{ "disk",            required_argument, NULL, OPT_DISK },
-	{ "config",          required_argument, NULL, OPT_CONFIG },
-	{ "check-config",    no_argument,       NULL, OPT_CHECK },
-	{ NULL,              0,                 NULL, 0 },
+static struct option options[OPT_END + 1] = {
+	[OPT_VERSION] = { "version", no_argument, NULL, OPT_VERSION },
+	[OPT_HELP] = { "help", no_argument, NULL, OPT_HELP },
+	[OPT_DISK] = { "disk", required_argument, NULL, OPT_DISK },
+	[OPT_CONFIG] = { "config", required_argument, NULL, OPT_CONFIG },
+	[OPT_CHECK] = { "check-config", no_argument, NULL, OPT_CHECK },
 };
+
+/* What can only be switched on has no value on the command line. */
+static bool
+is_switch(const struct row *row)
+{
+	return row->set == set_verbose;
+}
+
+static void
+fill_options(void)
+{
+	int i;
+
+	for (i = 0; i < OPT_VERSION; i++)
+		options[i] = (struct option){ rows[i].key, is_switch(&rows[i]) ?
+		    no_argument : required_argument, NULL, i };
+}
 
 /* ---- the file ------------------------------------------------------------ */
 
@@ -340,10 +346,11 @@ apply_line(struct options *opt)
 		if (o < 0 || (size_t)o >= COUNT(rows))
 			continue;
 		/* They stand in for those of the file. */
-		if (o == ROW_ROOTS && !roots)
+		if (rows[o].set == add_backing_root && !roots) {
 			forget_roots(opt);
-		roots = roots || o == ROW_ROOTS;
-		if (rows[o].set(opt, o == ROW_VERBOSE ? "on" : optarg,
+			roots = true;
+		}
+		if (rows[o].set(opt, is_switch(&rows[o]) ? "on" : optarg,
 		    why) < 0) {
 			log_error(0, "--%s %s: %s", rows[o].key,
 			    optarg != NULL ? optarg : "", why);
@@ -360,6 +367,7 @@ read_line(struct options *opt, int argc, char **argv)
 	char why[WHY_MAX];
 	int rc;
 
+	fill_options();
 	memset(opt, 0, sizeof(*opt));
 	opt->argc = argc;
 	opt->argv = argv;

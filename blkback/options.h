@@ -10,12 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "blkback/control.h"
 #include "blkback/defaults.h"
 #include "blkback/process.h"
 
 #define KIND_MAX   16u	/* bytes of a backend kind, NUL included */
 #define KINDS_MAX  4u
-#define BY_HAND    "ringback"	/* the kind of `ringback attach` */
 #define NO_UID     65534u	/* of a disk process, when none is configured */
 
 /*

@@ -296,11 +296,8 @@ bool
 vbd_take_full(struct vbd *v, const char *full)
 {
 	struct disk_spec spec;
-	char why[WHY_MAX];
 
-	if (!defaults_fit(v->cdrom, full, v->spec) ||
-	    (v->cdrom ? spec_parse_drive(full, &spec, why) :
-	    spec_parse(full, &spec, why)) < 0)
+	if (!defaults_fit(v->cdrom, full, v->spec, &spec))
 		return false;
 	snprintf(v->full, sizeof(v->full), "%s", full);
 	set_offer(v, &spec);

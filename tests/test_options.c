@@ -358,7 +358,7 @@ test_merge(void **state)
 		}
 		assert_int_equal(rc, 0);
 		assert_string_equal(full, merged[i].full);
-		assert_true(defaults_fit(false, full, merged[i].text));
+		assert_true(defaults_fit(false, full, merged[i].text, &spec));
 	}
 	/* Who is at fault: the last of them is right without the file. */
 	assert_non_null(strstr(why, "default-options of ringback.conf make it "
@@ -374,26 +374,30 @@ test_merge(void **state)
 static void
 test_fit(void **state)
 {
+	struct disk_spec spec;
+
 	(void)state;
 	assert_true(defaults_fit(false, "raw,poll=1,merge=0:/a",
-	    "raw,poll=1:/a"));
-	assert_true(defaults_fit(false, "raw:/a", "raw:/a"));
-	assert_false(defaults_fit(false, "raw,poll=1:/b", "raw:/a"));
-	assert_false(defaults_fit(false, "raw,poll=1:/b:/a", "raw:/a"));
-	assert_false(defaults_fit(false, "raw:/b", "raw:/a"));
-	assert_false(defaults_fit(false, "raw,poll=2:/a", "raw,poll=1:/a"));
-	assert_false(defaults_fit(false, "raw:/a", "raw,poll=1:/a"));
-	assert_false(defaults_fit(false, "qcow2:/a", "raw:/a"));
-	assert_false(defaults_fit(false, "raw,frob=1:/a", "raw:/a"));
-	assert_false(defaults_fit(false, "raw,poll=12:/a", "raw,poll=1:/a"));
-	assert_false(defaults_fit(false, "raw", "raw:/a"));
-	assert_false(defaults_fit(false, "", "raw:/a"));
+	    "raw,poll=1:/a", &spec));
+	assert_true(defaults_fit(false, "raw:/a", "raw:/a", &spec));
+	assert_false(defaults_fit(false, "raw,poll=1:/b", "raw:/a", &spec));
+	assert_false(defaults_fit(false, "raw,poll=1:/b:/a", "raw:/a", &spec));
+	assert_false(defaults_fit(false, "raw:/b", "raw:/a", &spec));
+	assert_false(defaults_fit(false, "raw,poll=2:/a", "raw,poll=1:/a",
+	    &spec));
+	assert_false(defaults_fit(false, "raw:/a", "raw,poll=1:/a", &spec));
+	assert_false(defaults_fit(false, "qcow2:/a", "raw:/a", &spec));
+	assert_false(defaults_fit(false, "raw,frob=1:/a", "raw:/a", &spec));
+	assert_false(defaults_fit(false, "raw,poll=12:/a", "raw,poll=1:/a",
+	    &spec));
+	assert_false(defaults_fit(false, "raw", "raw:/a", &spec));
+	assert_false(defaults_fit(false, "", "raw:/a", &spec));
 
 	/* A drive may be empty. */
-	assert_true(defaults_fit(true, "raw,poll=1:", "raw:"));
-	assert_true(defaults_fit(true, "", ""));
-	assert_false(defaults_fit(false, "raw,poll=1:", "raw:"));
-	assert_false(defaults_fit(true, "raw,poll=1:/b", "raw:"));
+	assert_true(defaults_fit(true, "raw,poll=1:", "raw:", &spec));
+	assert_true(defaults_fit(true, "", "", &spec));
+	assert_false(defaults_fit(false, "raw,poll=1:", "raw:", &spec));
+	assert_false(defaults_fit(true, "raw,poll=1:/b", "raw:", &spec));
 }
 
 static void

@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "blkback/control.h"
 #include "tools/ringback.h"
 
 #define AT_A_TIME 16u		/* below what the daemon takes up */
-#define BY_HAND   "ringback"	/* the kind of `ringback attach` */
 #define LOOK_US   200000	/* until the list is looked at again */
 
 struct all {

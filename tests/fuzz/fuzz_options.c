@@ -32,7 +32,7 @@ complete(const struct defaults *d, const uint8_t *data, size_t size)
 	text[n] = '\0';
 	if (defaults_parse(d, false, text, full, &spec, why) < 0)
 		return;
-	if (!defaults_fit(false, full, text) ||
+	if (!defaults_fit(false, full, text, &spec) ||
 	    defaults_parse(d, false, full, again, &spec, why) < 0 ||
 	    strcmp(full, again) != 0)
 		abort();
