@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "blkback/clock.h"
 #include "blkback/look.h"
 
 #define TRIES 4		/* to see a slot twice in the same state */
@@ -411,15 +411,6 @@ read_slot(int fd, struct page_queue *q, uint32_t number, uint32_t i)
 			    inflight), queue_offset(number));
 	}
 	return -EAGAIN;
-}
-
-static uint64_t
-clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 /* Append what is in flight of one queue to 'reqs', which has the room. */

@@ -3,20 +3,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "blkback/clock.h"
 #include "blkback/media.h"
 #include "blkback/rival.h"
 #include "blkback/spec.h"
-
-static uint64_t
-clock_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
 
 static bool
 resuming(const struct vbd *v)

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "blkback/clock.h"
 #include "blkback/queue.h"
 
 /* Indirect requests of one round. */
@@ -16,15 +16,6 @@
 
 static void request_done(struct request *req, int error);
 static void request_admit(struct queue *q, struct request *req);
-
-static uint64_t
-clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 /*
  * The largest share it can get: a guest that uses this queue uses all those

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "blkback/clock.h"
 #include "blkback/media.h"
 
 #define MESSAGES_MAX    16		/* in one go */
@@ -22,15 +22,6 @@
 #define LOCK_WAIT_US    30000000u
 #define DEATHS_US       60000000u
 #define REDO_TRIES      3u
-
-static uint64_t
-clock_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
 
 void
 vbd_set_error(struct vbd *v, const char *fmt, ...)

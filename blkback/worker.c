@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "blkback/clock.h"
 #include "blkback/log.h"
 #include "blkback/worker.h"
 
@@ -30,15 +31,6 @@ cpu_relax(void)
 #elif defined(__aarch64__)
 	__asm__ volatile("yield");
 #endif
-}
-
-static uint64_t
-clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
 static void
