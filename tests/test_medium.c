@@ -299,12 +299,40 @@ test_killed_while_a_bad_one_opens(void **state)
 	assert_true(rig_log_has(*state, "was being changed"));
 }
 
+/*
+ * A medium that is as large as the old one is another all the same: the guest
+ * has to be told of it, once by each supervisor that connects.
+ */
 static void
 test_killed_while_the_new_one_connects(void **state)
 {
-	killed_at(*state, INSERT("null:connecthang+size=2097152"),
-	    "CONNECT abi", 2, false);
-	assert_medium(*state, "null:connecthang+size=2097152", "4096");
+	struct rig *r = *state;
+
+	killed_at(r, INSERT("null:connecthang+size=1048576"), "CONNECT abi", 2,
+	    false);
+	assert_medium(r, "null:connecthang+size=1048576", "2048");
+	assert_int_equal(rig_log_lines(r, "Connected: publish"), 1);
+}
+
+/* The ring is the new one's already when that dies as well. */
+static void
+test_both_killed_when_the_new_one_has_connected(void **state)
+{
+	struct rig *r = *state;
+	pid_t pid;
+
+	attach_b(r, CDROM(OLD));
+	ask(r, INSERT("null:connecthang+size=1048576"));
+	await_told(r, XVDB, "CONNECT abi", 2);
+	pid = disk_pid(r, XVDB);
+	rig_signal(r, SIGKILL);
+	let_go(r);
+	await_told(r, XVDB, "end of file", 1);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	rig_start(r);
+	await_told(r, XVDB, "resume=1", 1);
+	assert_medium(r, "null:connecthang+size=1048576", "2048");
+	assert_int_equal(rig_log_lines(r, "Connected: publish"), 1);
 }
 
 /* ---- the guest ----------------------------------------------------------- */
@@ -476,6 +504,7 @@ main(void)
 		RIG_TEST(test_both_killed_while_the_new_one_opens),
 		RIG_TEST(test_killed_while_a_bad_one_opens),
 		RIG_TEST(test_killed_while_the_new_one_connects),
+		RIG_TEST(test_both_killed_when_the_new_one_has_connected),
 		RIG_TEST(test_before_the_guest_comes),
 		RIG_TEST(test_guest_closes_meanwhile),
 		RIG_TEST(test_detached_meanwhile),
