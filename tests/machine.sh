@@ -16,7 +16,9 @@
 #   be N DEVID, fe N DEVID  the paths of a disk in xenstore
 #   beside_start            guest 7, which must not feel what others do: verified
 #                           I/O on $dir/good.img until the file $dir/enough
-#                           appears, by process $beside
+#                           appears, by process $beside; checked are
+#   beside_stop             that it was all right, while others are there yet
+#   beside_leave            and that all ends well, when they have gone
 #   spin, unspin            a process of the lowest class for each CPU, in
 #                           $spinners, keeps it from halting; the machine's end
 #                           ends them too
@@ -80,6 +82,31 @@ beside_start() {
 	guest 7 io xvda --rw randrw --bs 16k --ios 10 --verify --zeroed >/dev/null
 	beside_io >"$dir/beside" 2>&1 &
 	beside=$!
+}
+
+beside_stop() {
+	touch "$dir/enough"
+	if wait $beside && ! grep -q '^loopfront:' "$dir/beside"; then
+		ok "the guest beside has verified all that it read"
+	else
+		bad "the guest beside" "$(cat "$dir/beside")"
+	fi
+}
+
+# Its disk goes, and it; nothing else is left, and no disk process died.
+beside_leave() {
+	check "detach its disk" rb detach guest-7 xvda
+	check "nothing is left" sh -c \
+	    "! find '$dir/run' -mindepth 1 ! -name control ! -name lock | grep ."
+	check "ringbackd is the same" kill -0 "$daemon"
+	if grep -E 'anitizer|runtime error|ended by signal|died' \
+	    "$dir/ringbackd.log" >"$dir/bad"; then
+		bad "a disk process died" "$(cat "$dir/bad")"
+	else
+		ok "no disk process died"
+	fi
+	[ "$failed" -eq 0 ] || { say "the log:"; tail -60 "$dir/ringbackd.log"; }
+	check "the guest beside ends" guest 7 quit
 }
 
 # Processes of disks, in the form of pgrep -a; they outlive the daemon.

@@ -6,24 +6,9 @@
 # leaves it, with a service manager that watches it, and with all disks detached
 # at the end.
 set -u
-O=${O:-build}
-if [ "${1-}" != inside ]; then
-	if [ "$(id -u)" -ne 0 ]; then
-		echo "skip ringbackd as a service: it needs root"
-		exit 77
-	fi
-	dir=$(mktemp -d) || exit 1
-	chmod 755 "$dir"
-	LOOPXEN_BUILD=$O "$(dirname "$0")/loopxen/loopxen" run "$dir" -- \
-	    sh "$0" inside "$dir"
-	rc=$?
-	rm -rf "$dir"
-	exit $rc
-fi
-
-dir=$2 run=$2/run rc=0 daemon='' guest='' recorder=''
+. "$(dirname "$0")/on_loopxen.sh"
+rc=0 daemon='' guest='' recorder=''
 conf=$dir/ringback.conf
-mkdir -m 700 "$run" || exit 1
 
 # Only what was started here: it has our run directory among its arguments.
 # shellcheck disable=SC2317,SC2013 # the trap calls it; numbers, not lines

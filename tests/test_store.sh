@@ -45,22 +45,6 @@ for i in 0 1 2; do
 done
 beside_start
 store
-touch "$dir/enough"
-if wait $beside && ! grep -q '^loopfront:' "$dir/beside"; then
-	ok "the guest beside has verified all that it read"
-else
-	bad "the guest beside" "$(cat "$dir/beside")"
-fi
-check "detach its disk" rb detach guest-7 xvda
-check "nothing is left" sh -c \
-    "! find '$dir/run' -mindepth 1 ! -name control ! -name lock | grep ."
-check "ringbackd is the same" kill -0 "$daemon"
-if grep -E 'anitizer|runtime error|ended by signal|died' \
-    "$dir/ringbackd.log" >"$dir/bad"; then
-	bad "a disk process died" "$(cat "$dir/bad")"
-else
-	ok "no disk process died"
-fi
-[ "$failed" -eq 0 ] || { say "the log:"; tail -60 "$dir/ringbackd.log"; }
-check "the guest beside ends" guest 7 quit
+beside_stop
+beside_leave
 summary
